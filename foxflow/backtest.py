@@ -1,0 +1,250 @@
+"""Positions to fills, cash and equity: the only file that imports vectorbt.
+
+Shares are counted at `ts`, from the equity and prices known then, and filled at the symbol's next open plus slippage:
+vectorbt's own target sizes would count them at the open that nobody knows yet. One portfolio with shared cash runs over
+all folds. Prices are adjusted (`bars.adjust`), so splits and reinvested dividends are in the returns.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from foxflow.bars import TS
+from foxflow.config import Costs
+from foxflow.dataset import Floats
+from foxflow.errors import DataError
+from foxflow.signals import to_wide
+
+EQUITY_SCHEMA = pl.Schema({"ts": TS, "equity": pl.Float64, "benchmark": pl.Float64})
+FILL_SCHEMA = pl.Schema(
+    {
+        "symbol": pl.String,
+        "ts": TS,
+        "shares": pl.Float64,
+        "price": pl.Float64,
+        "fee": pl.Float64,
+        "slippage": pl.Float64,
+    }
+)
+HELD_SCHEMA = pl.Schema(
+    {
+        "symbol": pl.String,
+        "ts": TS,
+        "signal": pl.Float64,
+        "position": pl.Float64,
+        "weight": pl.Float64,
+        "cost": pl.Float64,
+        "return": pl.Float64,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Book:
+    """What a strategy did: `equity` (`EQUITY_SCHEMA`), `fills` (`FILL_SCHEMA`), `held` (`HELD_SCHEMA`).
+
+    `equity` is in money, marked at each bar's close. `held` has one row a bar and symbol: the target position, the
+    weight actually held at the close, cost (fee and slippage, a fraction of the equity before) and contribution to
+    the portfolio's return, all fractions. `fills.ts` is the end of the bar at whose open the fill happened.
+    """
+
+    equity: pl.DataFrame
+    fills: pl.DataFrame
+    held: pl.DataFrame
+    benchmark_fills: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class _Prices:
+    times: pl.Series
+    symbols: pl.Series
+    open: Floats
+    close: Floats
+
+
+@dataclass(frozen=True)
+class _Account:
+    """`size (n_times, n_symbols)`: shares filled at that bar's open, NaN = no order; the rest as after that bar."""
+
+    size: Floats
+    shares: Floats
+    equity: Floats
+
+
+def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Costs) -> Book:
+    """Return the book of a strategy and of buy-and-hold over the same bars, costs and dates.
+
+    Parameters
+    ----------
+    positions
+        `signals.POSITION_SCHEMA`.
+    bars
+        Adjusted bars of the same symbols; those before the first position are left out.
+    band
+        A position is traded when it differs from the held weight by more than this, or is zero.
+
+    Notes
+    -----
+    The benchmark holds the universe in equal weights, set anew at each symbol's first position and otherwise left alone.
+    """
+    prices = _prices(bars.filter(pl.col("ts") >= positions["ts"].min()))
+    target = to_wide(positions, "position", prices.times, prices.symbols)
+    account = _account(prices, target, band=band, costs=costs)
+    rival = _account(prices, _equal_weights_at_entry(target), band=0.0, costs=costs)
+    equity, fills = _vectorbt(prices, account, costs)
+    benchmark, benchmark_fills = _vectorbt(prices, rival, costs)
+    return Book(
+        equity=pl.DataFrame({"ts": prices.times, "equity": equity, "benchmark": benchmark}, schema=EQUITY_SCHEMA),
+        fills=fills,
+        held=_held(positions, prices, account, fills, costs),
+        benchmark_fills=benchmark_fills,
+    )
+
+
+def _prices(bars: pl.DataFrame) -> _Prices:
+    times, symbols = bars["ts"].unique().sort(), bars["symbol"].unique().sort()
+    open_, close = (to_wide(bars, c, times, symbols) for c in ("open", "close"))
+    if (open_ <= 0).any() or (close <= 0).any():
+        raise DataError(
+            "a price that is not positive cannot be traded as a fraction of equity; leave that symbol out of [data] symbols"
+        )
+    return _Prices(times, symbols, open_, close)
+
+
+def _equal_weights_at_entry(target: Floats) -> Floats:
+    entered = np.maximum.accumulate(np.isfinite(target), axis=0)
+    n_entered = entered.sum(axis=1)
+    is_entry = np.diff(n_entered, prepend=0) > 0
+    weights = np.where(entered & is_entry[:, None], 1.0 / np.maximum(n_entered, 1)[:, None], np.nan)
+    return weights
+
+
+def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _Account:
+    """Return the fills that the targets lead to (NaN = leave alone), sells before buys, buys within the cash.
+
+    An order waits for the symbol's next open; a newer decision replaces one that still waits.
+    """
+    fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
+    n_times, n_symbols = target.shape
+    size = np.full((n_times, n_symbols), np.nan)
+    held = np.zeros((n_times, n_symbols))
+    equity = np.zeros(n_times)
+    cash, shares, last = costs.initial_cash, np.zeros(n_symbols), np.zeros(n_symbols)
+    order = np.full(n_symbols, np.nan)
+    for i in range(n_times):
+        ready = np.isfinite(order) & np.isfinite(prices.open[i])
+        for j in (*np.flatnonzero(ready & (order < 0)), *np.flatnonzero(ready & (order > 0))):
+            price = prices.open[i, j] * (1 + slip * np.sign(order[j]))
+            if order[j] > 0:
+                order[j] = min(order[j], max(cash, 0.0) / (price * (1 + fee)))
+            cash -= order[j] * price + abs(order[j]) * price * fee
+            shares[j] += order[j]
+            if order[j] != 0:
+                size[i, j] = order[j]
+        order[ready] = np.nan
+        last = np.where(np.isfinite(prices.close[i]), prices.close[i], last)
+        equity[i] = cash + shares @ last
+        if not equity[i] > 0:
+            raise DataError(
+                f"equity fell to {equity[i]:.2f} at {prices.times[i]:%Y-%m-%d %H:%M}Z: the strategy is ruined; lower "
+                "[strategy] gross_limit or position_limit"
+            )
+        decided = np.isfinite(target[i]) & np.isfinite(prices.close[i])
+        weight = shares * last / equity[i]
+        # A target of zero closes what is left, however little it is.
+        off = (np.abs(target[i] - weight) > band) | ((target[i] == 0) & (shares != 0))
+        order = np.where(decided, np.nan, order)
+        trade = decided & off
+        order[trade] = target[i, trade] * equity[i] / last[trade] - shares[trade]
+        held[i] = shares
+    return _Account(size, held, equity)
+
+
+def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats, pl.DataFrame]:
+    """Return equity and fills as vectorbt books them; its equity has to equal the account's."""
+    # Compiled functions are kept between runs; a first one costs half a minute.
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(_cache_folder() / "numba"))
+    import pandas as pd
+    import vectorbt as vbt
+
+    index = pd.DatetimeIndex(prices.times.to_numpy())
+    has_order = np.isfinite(account.size)
+    # vectorbt drops an order whose price is not finite, without a word.
+    assert np.isfinite(prices.open[has_order]).all()
+    close = _filled(prices.close)
+    portfolio: Any = vbt.Portfolio.from_orders(
+        pd.DataFrame(close, index=index, columns=prices.symbols.to_list()),
+        size=account.size,
+        size_type="amount",
+        price=np.where(has_order, prices.open, close),
+        fees=costs.fee_bps / 1e4,
+        slippage=costs.slippage_bps / 1e4,
+        init_cash=costs.initial_cash,
+        group_by=True,
+        cash_sharing=True,
+        call_seq="auto",
+        freq="1D",
+        raise_reject=True,
+    )
+    equity = np.asarray(portfolio.value(), dtype=np.float64)
+    if not np.allclose(equity, account.equity, rtol=1e-9, atol=0):
+        worst = int(np.abs(equity / account.equity - 1).argmax())
+        raise AssertionError(f"vectorbt books {equity[worst]} at {prices.times[worst]}, the account {account.equity[worst]}")
+    records = portfolio.orders.values
+    sign = np.where(records["side"] == 0, 1.0, -1.0)
+    rows, columns = records["idx"].astype(int), records["col"].astype(int)
+    fills = pl.DataFrame(
+        {
+            "symbol": prices.symbols.gather(columns),
+            "ts": prices.times.gather(rows),
+            "shares": records["size"] * sign,
+            "price": records["price"],
+            "fee": records["fees"],
+            "slippage": records["size"] * np.abs(records["price"] - prices.open[rows, columns]),
+        },
+        schema=FILL_SCHEMA,
+    )
+    return equity, fills.sort("ts", "symbol")
+
+
+def _filled(close: Floats) -> Floats:
+    """Return closes with the last one carried forward, and a symbol's first one in front of it, where nothing is held."""
+    frame = pl.DataFrame(close).select(pl.all().fill_nan(None).forward_fill().backward_fill())
+    return frame.to_numpy()
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foxflow"
+
+
+def _held(
+    positions: pl.DataFrame, prices: _Prices, account: _Account, fills: pl.DataFrame, costs: Costs
+) -> pl.DataFrame:
+    close = _filled(prices.close)
+    value = account.shares * close
+    before = np.concatenate([[costs.initial_cash], account.equity[:-1]])[:, None]
+    cost = np.nan_to_num(
+        to_wide(fills.with_columns(cost=pl.col("fee") + pl.col("slippage")), "cost", prices.times, prices.symbols)
+    )
+    paid = np.nan_to_num(account.size * prices.open)
+    gain = np.diff(value, axis=0, prepend=0.0) - paid - cost
+    n_times, n_symbols = value.shape
+    frame = pl.DataFrame(
+        {
+            "symbol": np.repeat(prices.symbols.to_numpy(), n_times),
+            "ts": pl.concat([prices.times] * n_symbols),
+            "weight": (value / account.equity[:, None]).T.ravel(),
+            "cost": (cost / before).T.ravel(),
+            "return": (gain / before).T.ravel(),
+        }
+    )
+    traded = frame.filter(np.isfinite(prices.close).T.ravel())
+    return (
+        traded.join(positions, on=["symbol", "ts"], how="left", maintain_order="left")
+        .select(list(HELD_SCHEMA))
+        .cast(dict(HELD_SCHEMA))
+    )

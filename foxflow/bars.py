@@ -1,0 +1,208 @@
+"""What a bar is: schema, invariants, the meaning of `ts`, and adjustment for splits and dividends.
+
+`ts` is the UTC instant the bar is complete: everything on a bar was known at its `ts`, nothing before.
+"""
+
+import re
+import warnings
+from datetime import date, timedelta
+from functools import cache
+
+import polars as pl
+
+from foxflow.errors import DataError
+
+TS = pl.Datetime("us", "UTC")
+BAR_SCHEMA = pl.Schema(
+    {
+        "symbol": pl.String,
+        "ts": TS,
+        "open": pl.Float64,
+        "high": pl.Float64,
+        "low": pl.Float64,
+        "close": pl.Float64,
+        "volume": pl.Float64,
+    }
+)
+# `ts` is the close of the first bar that trades without the dividend or after the split. A split's value is new
+# shares per old share, a dividend's is money per share held before that bar.
+EVENT_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "kind": pl.String, "value": pl.Float64})
+FINDING_SCHEMA = pl.Schema(
+    {"symbol": pl.String, "ts": TS, "check": pl.String, "severity": pl.String, "detail": pl.String}
+)
+PRICES = ("open", "high", "low", "close")
+SYMBOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/=^-]{0,63}")
+_UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+def bar_length(bar: str) -> timedelta:
+    """Return the length of a bar name such as `1m`, `15m`, `1h`, `1d`.
+
+    Examples
+    --------
+    >>> bar_length("15m")
+    datetime.timedelta(seconds=900)
+    """
+    match = re.fullmatch(r"([1-9]\d{0,4})([smhd])", bar)
+    if match is None:
+        raise DataError(f"bar = {bar!r}; expected a number and one of s, m, h, d, as in 1m, 15m, 1h, 1d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@cache
+def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
+    """Return the sessions of an exchange from `start` to `end` and the UTC instant each closes.
+
+    Returns
+    -------
+    Frame with `session` (Date) and `ts` (UTC), ascending.
+
+    Source: the `exchange_calendars` package; half days close early there too.
+    """
+    # The package still uses what pandas 4 will drop; that is no concern of whoever imports bars.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import exchange_calendars
+
+        try:
+            # A margin on both sides, because a calendar must start and end on a session.
+            exchange = exchange_calendars.get_calendar(
+                calendar, start=str(start - timedelta(days=14)), end=str(end + timedelta(days=14))
+            )
+        except exchange_calendars.errors.InvalidCalendarName as e:
+            raise DataError(
+                f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"
+            ) from e
+        closes = exchange.closes
+    frame = pl.DataFrame(
+        {
+            "session": closes.index.to_numpy().astype("datetime64[us]"),
+            "ts": closes.dt.tz_convert(None).to_numpy().astype("datetime64[us]"),
+        }
+    )
+    return frame.select(pl.col("session").cast(pl.Date), pl.col("ts").dt.replace_time_zone("UTC")).filter(
+        pl.col("session").is_between(start, end)
+    )
+
+
+def sessions_per_year(calendar: str) -> int:
+    """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7."""
+    sessions = session_closes(calendar, date(2000, 1, 1), date(2019, 12, 31))
+    return round(len(sessions) / 20)
+
+
+def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:
+    """Return the bars sorted by (symbol, ts) if they keep every invariant, else raise.
+
+    Raises
+    ------
+    DataError
+        On a wrong schema, a null, a repeated (symbol, ts), a high or low that the other prices break, or a
+        negative volume: naming the place, the count and the first case.
+    """
+    if bars.schema != BAR_SCHEMA:
+        raise DataError(f"{where}: columns {dict(bars.schema)}; expected {dict(BAR_SCHEMA)}")
+    bars = bars.sort("symbol", "ts")
+    severe = check(bars).filter(pl.col("severity") == "severe")
+    if len(severe):
+        first = severe.row(0, named=True)
+        raise DataError(
+            f"{where}: {len(severe)} bad bar(s), first {first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: "
+            f"{first['check']}, {first['detail']}; mend or remove the row(s) in the file"
+        )
+    return bars
+
+
+def check(bars: pl.DataFrame) -> pl.DataFrame:
+    """Return what is wrong with bars, one row a finding (`FINDING_SCHEMA`), severe first.
+
+    Severe findings break an invariant; a warning is a thing to look at: a bar without volume, an overnight jump
+    of 40 % or more that no recorded split explains, a price that is not positive (valid for some futures, but no
+    logarithmic return exists there).
+    """
+    price = [pl.col(c) for c in PRICES]
+    previous = pl.col("close").shift(1).over("symbol", order_by="ts")
+    finite = pl.all_horizontal([p.is_finite().fill_null(False) for p in (*price, pl.col("volume"))])
+    rules = [
+        ("missing value", "severe", ~finite, pl.lit("a price or the volume is null or not finite")),
+        (
+            "repeated bar",
+            "severe",
+            pl.struct("symbol", "ts").is_duplicated(),
+            pl.lit("the same symbol and time stand in more than one row"),
+        ),
+        (
+            "high or low",
+            "severe",
+            finite & ((pl.col("high") < pl.max_horizontal(price)) | (pl.col("low") > pl.min_horizontal(price))),
+            pl.format("open {} high {} low {} close {}", *price),
+        ),
+        ("negative volume", "severe", pl.col("volume") < 0, pl.format("volume {}", "volume")),
+        ("zero volume", "warning", pl.col("volume") == 0, pl.lit("no trade in this bar")),
+        ("price not positive", "warning", pl.min_horizontal(price) <= 0, pl.format("low {}", "low")),
+        (
+            "jump",
+            "warning",
+            (previous > 0) & ((pl.col("open") / previous).log().abs() > 0.336),
+            pl.format("close {} then open {}: a split that is not recorded, or a real move", previous, "open"),
+        ),
+    ]
+    found = [
+        bars.with_columns(broken=condition.fill_null(False), detail=detail)
+        .filter("broken")
+        .select(
+            "symbol",
+            "ts",
+            pl.lit(name).alias("check"),
+            pl.lit(severity).alias("severity"),
+            "detail",
+        )
+        for name, severity, condition, detail in rules
+    ]
+    return pl.concat(found).cast(dict(FINDING_SCHEMA)).sort("severity", "symbol", "ts", "check", maintain_order=True)
+
+
+def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return bars with prices made comparable over splits and dividends, forward from the first bar.
+
+    Prices are multiplied by the value of one first share with its splits and reinvested dividends, volume is
+    divided by the splits alone, so a bar's values use only events at or before its `ts` and a later event changes
+    no earlier value. A dividend `d` counts as `1 / (1 - d / previous close)`, both known before the open it
+    applies to. Returns of the adjusted prices are total returns.
+    """
+    if not len(events):
+        return bars
+    previous = pl.col("close").shift(1).over("symbol", order_by="ts")
+    wide = (
+        events.group_by("symbol", "ts")
+        .agg(
+            split=pl.col("value").filter(pl.col("kind") == "split").product(),
+            dividend=pl.col("value").filter(pl.col("kind") == "dividend").sum(),
+        )
+        .sort("symbol", "ts")
+    )
+    stray = wide.join(bars, on=["symbol", "ts"], how="anti").filter(pl.col("symbol").is_in(bars["symbol"].unique().to_list()))
+    if len(stray):
+        raise DataError(
+            f"{len(stray)} split(s) or dividend(s) without a bar, first {stray['symbol'][0]} at "
+            f"{stray['ts'][0]:%Y-%m-%d %H:%M}Z; import that bar or mend the event's date"
+        )
+    joined = bars.join(wide, on=["symbol", "ts"], how="left", maintain_order="left").with_columns(
+        split=pl.col("split").fill_null(1.0), dividend=pl.col("dividend").fill_null(0.0), previous=previous
+    )
+    bad = joined.filter((pl.col("dividend") > 0) & ~(pl.col("dividend") < pl.col("previous")))
+    if len(bad):
+        raise DataError(
+            f"dividend {bad['dividend'][0]} of {bad['symbol'][0]} at {bad['ts'][0]:%Y-%m-%d} is not below the previous "
+            f"close {bad['previous'][0]}; mend the event or import the bar before it"
+        )
+    growth = pl.col("split") / (1 - pl.when(pl.col("dividend") > 0).then(pl.col("dividend") / pl.col("previous")).otherwise(0.0))
+    return joined.with_columns(
+        shares=growth.cum_prod().over("symbol", order_by="ts"),
+        splits=pl.col("split").cum_prod().over("symbol", order_by="ts"),
+    ).select(
+        "symbol",
+        "ts",
+        *(pl.col(c) * pl.col("shares") for c in PRICES),
+        pl.col("volume") / pl.col("splits"),
+    )

@@ -1,0 +1,217 @@
+"""Samples: features, label and weight per (symbol, ts), as contiguous arrays a model can read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from foxflow import features, labels
+from foxflow.bars import TS
+from foxflow.errors import DataError
+
+Floats = NDArray[np.float64]
+UNKNOWN_END = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Series:
+    """One symbol's consecutive bars.
+
+    Attributes
+    ----------
+    ts
+        `(n_bars,)` int64, microseconds since 1970 in UTC, ascending.
+    features
+        `(n_bars, n_features)`. Raw in what `build` returns; scaled, with a row of zeros where not `valid`, in
+        what a model is given.
+    valid
+        `(n_bars,)` bool: every raw feature of the bar is finite.
+    label
+        `(n_bars,)`; NaN where the label is not known. Raw, or scaled like `features`.
+    label_end
+        `(n_bars,)` int64: the `ts` of the last bar the label reads; `UNKNOWN_END` where it has not come yet.
+    weight
+        `(n_bars,)`: how much a row counts in the loss; 0 = context only, never to be fitted or scored on.
+    """
+
+    symbol: str
+    ts: NDArray[np.int64]
+    features: Floats
+    valid: NDArray[np.bool_]
+    label: Floats
+    label_end: NDArray[np.int64]
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def slice(self, start: int, stop: int) -> "Series":
+        """Return bars `start` to `stop - 1`."""
+        return Series(self.symbol, *(getattr(self, f)[start:stop] for f in _ARRAYS))
+
+
+_ARRAYS = ("ts", "features", "valid", "label", "label_end", "weight")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for a tabular model: `features (n_rows, n_features)`, `label (n_rows,)`, `weight (n_rows,)`."""
+
+    features: Floats
+    label: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Equally long stretches of bars for a sequence model.
+
+    `features (n_segments, length, n_features)`, `label` and `weight (n_segments, length)`. The burn-in at the start of
+    a segment, and padding in front of a symbol shorter than a segment, has weight 0 and label 0.
+    """
+
+    features: Floats
+    label: Floats
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The bars of several symbols, each a `Series`, symbols in ascending order."""
+
+    feature_names: tuple[str, ...]
+    label_name: str
+    horizon: int
+    lookback: int
+    series: tuple[Series, ...]
+
+    def table(self) -> Table:
+        """Return the rows that count (weight above 0), by symbol and time."""
+        keep = [s.weight > 0 for s in self.series]
+        n_features = len(self.feature_names)
+        return Table(
+            np.concatenate([s.features[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty((0, n_features))]),
+            np.concatenate([s.label[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
+            np.concatenate([s.weight[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
+        )
+
+    def segments(self, length: int, burn_in: int) -> Segments:
+        """Return stretches of `length` bars in which every row counts at most once.
+
+        Segments end at a symbol's last bar and overlap by at least `burn_in` bars, whose loss the segment before
+        carries; a symbol's own first `burn_in` rows carry none. A symbol with fewer bars than `length` is padded
+        in front with rows of zeros.
+        """
+        if not 0 <= burn_in < length:
+            raise DataError(f"burn_in = {burn_in}; expected 0 or more and less than the segment length {length}")
+        parts = [part for s in self.series for part in _segments(s, length, burn_in) if part[2].any()]
+        if not parts:
+            empty = np.empty((0, length))
+            return Segments(np.empty((0, length, len(self.feature_names))), empty, empty)
+        return Segments(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _segments(series: Series, length: int, burn_in: int) -> Iterator[tuple[Floats, Floats, Floats]]:
+    head = max(0, length - len(series))
+    features = np.concatenate([np.zeros((head, series.features.shape[1])), series.features])
+    weight = np.concatenate([np.zeros(head), series.weight])
+    weight[: head + burn_in] = 0.0
+    label = np.where(weight > 0, np.concatenate([np.zeros(head), series.label]), 0.0)
+    stop = len(features)
+    while stop > burn_in:
+        start = max(0, stop - length)
+        counted = weight[start : start + length].copy()
+        counted[stop - start :] = 0.0
+        if start > 0:
+            counted[:burn_in] = 0.0
+        yield features[start : start + length], label[start : start + length], counted
+        stop = start + burn_in if start > 0 else 0
+
+
+@dataclass(frozen=True)
+class Scaler:
+    """Pooled robust scaling, fitted on training rows only; it travels inside the exported graph.
+
+    `features`: `clip((x - median) / scale, -clip, clip)` with `scale` = interquartile range / 1.349 (a standard
+    deviation where the data are normal); `label`: `(y - label_mean) / label_scale`.
+    """
+
+    median: Floats
+    scale: Floats
+    clip: float
+    label_mean: float
+    label_scale: float
+
+    @classmethod
+    def fit(cls, train: Dataset, *, clip: float) -> "Scaler":
+        """Return the scaler of the rows that count in a raw training set."""
+        table = train.table()
+        if len(table.label) < 2:
+            raise DataError(f"{len(table.label)} training row(s); expected at least 2: start later or use fewer features")
+        low, median, high = np.quantile(table.features, (0.25, 0.5, 0.75), axis=0)
+        scale = (high - low) / 1.349
+        mean = float(np.average(table.label, weights=table.weight))
+        spread = float(np.sqrt(np.average((table.label - mean) ** 2, weights=table.weight)))
+        if not spread > 0:
+            raise DataError(f"label {train.label_name!r} is {mean} in every training row; expected it to vary: check the bars")
+        # A feature that never varied in training says nothing: its scale of 1 leaves it at 0 there.
+        return cls(median, np.where(scale > 0, scale, 1.0), clip, mean, spread)
+
+    def apply(self, data: Dataset) -> Dataset:
+        """Return the data as a model reads them: scaled, clipped, a row of zeros where not valid."""
+        return replace(data, series=tuple(self._apply(s) for s in data.series))
+
+    def _apply(self, series: Series) -> Series:
+        # The gate looks at raw features: behind the clip an infinity would pass for a number.
+        raw = np.where(series.valid[:, None], series.features, self.median)
+        scaled = np.clip((raw - self.median) / self.scale, -self.clip, self.clip)
+        return replace(series, features=scaled, label=(series.label - self.label_mean) / self.label_scale)
+
+    def unscale(self, forecast: Floats) -> Floats:
+        """Return a model's forecasts in the label's own units."""
+        return forecast * self.label_scale + self.label_mean
+
+
+def sample_schema(feature_names: Sequence[str]) -> pl.Schema:
+    """Return the columns of a frame of samples: key, features, label and its end (null where not known)."""
+    return pl.Schema(
+        {"symbol": pl.String, "ts": TS}
+        | dict.fromkeys(feature_names, pl.Float64)
+        | {"label": pl.Float64, "label_end": TS}
+    )
+
+
+def samples(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int) -> pl.DataFrame:
+    """Return one row a bar (`sample_schema`), sorted by (symbol, ts); the newest rows have a null label.
+
+    `bars` are adjusted and start at each symbol's first stored bar.
+    """
+    table = features.compute(bars, feature_names)
+    label = labels.compute(bars, label_name, horizon).drop("symbol", "ts")
+    return pl.concat([table, label], how="horizontal").cast(dict(sample_schema(feature_names)))
+
+
+def build(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int) -> Dataset:
+    """Return the samples of adjusted bars as arrays; no row counts yet (weight 0)."""
+    frame = samples(bars, feature_names=feature_names, label_name=label_name, horizon=horizon)
+    series = tuple(
+        _series(str(symbol), rows, feature_names)
+        for (symbol,), rows in frame.partition_by("symbol", as_dict=True, maintain_order=True).items()
+    )
+    return Dataset(tuple(feature_names), label_name, horizon, features.lookback(feature_names), series)
+
+
+def _series(symbol: str, rows: pl.DataFrame, feature_names: Sequence[str]) -> Series:
+    raw = rows.select(pl.col(feature_names).fill_null(float("nan"))).to_numpy(order="c")
+    end = rows["label_end"].dt.timestamp("us").fill_null(UNKNOWN_END)
+    return Series(
+        symbol=symbol,
+        ts=rows["ts"].dt.timestamp("us").to_numpy(),
+        features=np.ascontiguousarray(raw, dtype=np.float64),
+        valid=np.isfinite(raw).all(axis=1),
+        label=rows["label"].fill_null(float("nan")).to_numpy(),
+        label_end=end.to_numpy(),
+        weight=np.zeros(len(rows)),
+    )

@@ -1,0 +1,334 @@
+"""The spine: one walk-forward from bars to report, top to bottom. Read this first.
+
+    pull_bars -> build_dataset -> retrain -> build_release -> score -> write
+
+`run` calls the steps in that order; the Prefect flow wraps the very same steps in tasks.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import tomli_w
+
+from foxflow import backtest, bars, dataset, labels, metrics, registry, signals, splits, store
+from foxflow import training, volatility
+from foxflow.config import Config, to_document
+from foxflow.dataset import Dataset
+from foxflow.errors import DataError
+from foxflow.training import FoldProgress, FoldResult, Recipe
+
+Stage = Callable[[str], None]
+"""Called with the name of the step that starts."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the forecasts were worth: `metrics` by name, the book, and how a volatility forecast ranks (or None)."""
+
+    forecasts: pl.DataFrame
+    book: backtest.Book
+    metrics: dict[str, Any]
+    forecasters: pl.DataFrame | None
+
+
+def home(out: str | Path | None) -> Path:
+    """Return where store, runs and releases live: `out`, else $FOXFLOW_HOME, else ./data."""
+    return Path(out or os.environ.get("FOXFLOW_HOME") or "data")
+
+
+def store_path(folder: Path, source: str) -> Path:
+    """Return the DuckDB file of a source; the sample has its own, so it never mixes with a user's bars."""
+    return folder / ("sample.duckdb" if source == "sample" else "bars.duckdb")
+
+
+def pull_bars(config: Config, folder: Path) -> pl.DataFrame:
+    """Return the experiment's bars (`bars.BAR_SCHEMA`), adjusted for splits and dividends, sorted by (symbol, ts)."""
+    path = store_path(folder, config.data.source)
+    if config.data.source == "sample":
+        ingest.import_sample(path)
+    raw = store.read_bars(path, bar=config.data.bar, symbols=config.data.symbols)
+    events = store.read_events(path, symbols=raw["symbol"].unique().to_list())
+    return bars.adjust(bars.require(raw, where=str(path)), events)
+
+
+def build_dataset(config: Config, adjusted: pl.DataFrame) -> Dataset:
+    """Return the samples of the experiment."""
+    return dataset.build(
+        adjusted, feature_names=config.features.names, label_name=config.label.name, horizon=config.label.horizon
+    )
+
+
+def retrain(
+    config: Config,
+    data: Dataset,
+    *,
+    model: str | None = None,
+    folder: Path | None = None,
+    progress: FoldProgress | None = None,
+) -> list[FoldResult]:
+    """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
+
+    `model`: another plugin on the same folds, with its own defaults.
+    """
+    times = splits.bar_times(data)
+    folds = splits.walk_forward(times, config.walk_forward)
+    if folder is not None:
+        folds.append(splits.final(times, config.walk_forward, number=len(folds)))
+    options = config.model.options if model is None else {}
+    recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
+    results = training.run(
+        data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress
+    )
+    if not any(len(r.forecasts) for r in results):
+        need = data.lookback + results[0].warmup_bars
+        raise DataError(
+            f"no symbol has {need} bars ({data.lookback} of lookback, {results[0].warmup_bars} of warm-up) behind it in "
+            "any test span, so there is nothing to score; import more bars or use fewer features"
+        )
+    return results
+
+
+def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:
+    """Return the fold results of the baseline models that a volatility forecast is printed beside."""
+    is_volatility = labels.find(config.label.name).values == "log volatility"
+    if not is_volatility or config.model.name == "ridge" or "ridge" not in registry.installed():
+        return {}
+    return {"ridge": retrain(config, data, model="ridge")}
+
+
+def score(
+    config: Config, adjusted: pl.DataFrame, data: Dataset, results: list[FoldResult], others: dict[str, list[FoldResult]]
+) -> Score:
+    """Return what trading and judging the forecasts gives."""
+    forecasts = training.forecasts_of(results)
+    label = labels.find(config.label.name)
+    held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
+    traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
+    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
+    found = {
+        **_forecast_metrics(config, adjusted, data, forecasts),
+        **_book_metrics(config, book),
+    }
+    forecasters = None
+    if label.values == "log volatility":
+        streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
+        forecasters = volatility.score(adjusted, streams, horizon=config.label.horizon)
+    return Score(forecasts, book, found, forecasters)
+
+
+def _forecast_metrics(config: Config, adjusted: pl.DataFrame, data: Dataset, forecasts: pl.DataFrame) -> dict[str, Any]:
+    """Return how forecasts meet outcomes, over the rows whose label is known."""
+    rows = labels.compute(adjusted, config.label.name, config.label.horizon)
+    if labels.find(config.label.name).values == "log volatility":
+        # A log volatility has no sign of its own: a hit is the right direction from the newest value.
+        newest = volatility.references(adjusted, horizon=config.label.horizon).select("symbol", "ts", reference="last")
+        rows = rows.join(newest, on=["symbol", "ts"], how="left")
+    else:
+        rows = rows.with_columns(reference=pl.lit(0.0))
+    both = forecasts.join(rows, on=["symbol", "ts"], how="inner").drop_nulls().sort("symbol", "ts")
+    forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
+    date = both["ts"].dt.timestamp("us").to_numpy()
+    ic = metrics.information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
+    rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
+    return {
+        "symbols": sorted(forecasts["symbol"].unique().to_list()),
+        "n_forecasts": len(forecasts),
+        "forecasts_sha256": training.forecasts_sha256(forecasts),
+        "first_ts": forecasts["ts"].min(),
+        "last_ts": forecasts["ts"].max(),
+        "ic": ic.value,
+        "ic_t": ic.t_statistic,
+        "rank_ic": rank.value,
+        "rank_ic_t": rank.t_statistic,
+        "hit_rate": metrics.hit_rate(forecast, outcome, reference),
+        "within_ten_percent": metrics.within_ten_percent(forecast, outcome),
+        "forecast_std": float(forecast.std()),
+    }
+
+
+def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
+    """Return what the book earned and cost, per session of the calendar."""
+    cash = config.costs.initial_cash
+    sessions = per_session(book.equity, config.data.calendar)
+    year = bars.sessions_per_year(config.data.calendar)
+    equity, rival = (sessions[c].to_numpy() for c in ("equity", "benchmark"))
+    ratio = metrics.sharpe(metrics.returns_of(equity, initial=cash), periods_per_year=year)
+    benchmark = metrics.sharpe(metrics.returns_of(rival, initial=cash), periods_per_year=year)
+    value = (book.fills["shares"].abs() * book.fills["price"]).sum()
+    cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
+    gross = float(equity[-1] - cash + cost)
+    return {
+        "sharpe": ratio.value,
+        "sharpe_ci95": [ratio.low, ratio.high],
+        "max_drawdown": float(metrics.drawdown(np.concatenate([[cash], equity])).min()),
+        "turnover": float(value / equity.mean() / (len(equity) / year)),
+        "n_fills": len(book.fills),
+        "total_return": float(equity[-1] / cash - 1),
+        "benchmark_total_return": float(rival[-1] / cash - 1),
+        "benchmark_sharpe": benchmark.value,
+        "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
+        "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
+        "cost_total": cost,
+        "cost_share": cost / gross if gross > 0 else float("nan"),
+        "sessions_per_year": year,
+    }
+
+
+def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
+    """Return the last equity of each session (`session`, and the columns of `backtest.EQUITY_SCHEMA`).
+
+    Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
+    """
+    first, last = equity["ts"][0].date(), equity["ts"][-1].date()
+    closes = bars.session_closes(calendar, first, last).rename({"ts": "close"}).sort("close")
+    at = closes["close"].search_sorted(equity["ts"], side="left").clip(0, len(closes) - 1)
+    return equity.with_columns(session=closes["session"].gather(at)).group_by("session", maintain_order=True).last()
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its folder and the summary that `--json` prints."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+
+def run(
+    config: Config, folder: Path, *, stage: Stage = lambda name: None, progress: FoldProgress | None = None
+) -> Result:
+    """Return the result of the whole experiment; nothing is left behind where it fails or is interrupted."""
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    with scratch(folder) as work:
+        stage("bars")
+        adjusted = pull_bars(config, folder)
+        data = build_dataset(config, adjusted)
+        stage("retrain")
+        results = retrain(config, data, folder=work / "model", progress=progress)
+        others = rivals(config, data)
+        stage("release")
+        bundle = build_release(config, data, results, work / "model", folder)
+        stage("score")
+        scored = score(config, adjusted, data, results, others)
+        stage("report")
+        return write(config, folder, data, results, scored, bundle, seconds=time.monotonic() - started)
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a folder for half-done work, on the disk where the result will be renamed to, and remove it at the end."""
+    work = Path(tempfile.mkdtemp(prefix=".work-", dir=folder))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def build_release(
+    config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
+) -> "release.Release":
+    """Return the release of the final fit, verified against it, under `releases/<experiment>/`."""
+    model = registry.build(config.model.name, config.model.options)
+    return release.build(
+        model.load(model_folder),
+        data,
+        results[-1],
+        checkpoint=model_folder,
+        config=to_document(config),
+        folder=folder / "releases" / config.experiment.name,
+    )
+
+
+def write(
+    config: Config,
+    folder: Path,
+    data: Dataset,
+    results: list[FoldResult],
+    scored: Score,
+    bundle: "release.Release",
+    *,
+    seconds: float,
+) -> Result:
+    """Return the result after writing `runs/<run_id>/`: config, frames, summary and report, by one rename."""
+    document = to_document(config)
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{config.experiment.name}-{config.model.name}-{digest[:8]}"
+    target = folder / "runs" / run_id
+    target.parent.mkdir(exist_ok=True)
+    walk = [r for r in results if not r.fold.is_final]
+    summary = finite(
+        {
+            "run_id": run_id,
+            "experiment": config.experiment.name,
+            "model": config.model.name,
+            "n_folds": len(walk),
+            **scored.metrics,
+            "folds_that_learned": sum(r.has_learned for r in walk),
+            "forecasters": scored.forecasters.to_dicts() if scored.forecasters is not None else None,
+            "folds": [_fold_summary(r) for r in walk],
+            "seconds": seconds,
+            "report": str(target / "report.html"),
+            "release": str(bundle.path),
+        }
+    )
+    with scratch(target.parent) as work:
+        (work / "config.toml").write_text(tomli_w.dumps(document), "utf-8")
+        (work / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+        scored.forecasts.write_parquet(work / "forecasts.parquet")
+        for name in ("equity", "fills", "held"):
+            getattr(scored.book, name).write_parquet(work / f"{name}.parquet")
+        report.write(work / "report.html", summary, scored.book, scored.forecasts, data)
+        work.chmod(0o755)
+        work.rename(target)
+    return Result(target, summary)
+
+
+def _fold_summary(result: FoldResult) -> dict[str, Any]:
+    losses = {e.number: e.valid_loss for e in result.history}
+    return {
+        "fold": result.fold.number,
+        "cut": instant(result.cut),
+        "test_start": instant(result.fold.test_start),
+        "test_end": instant(result.fold.test_end),
+        "training_rows": sum(result.rows.values()),
+        "forecasts": dict(result.entered),
+        "untrained_loss": losses[0],
+        "best_loss": losses[result.best_epoch],
+        "best_epoch": result.best_epoch,
+        "has_learned": result.has_learned,
+        "seconds": result.seconds,
+        "history": [dataclasses.asdict(e) for e in result.history],
+    }
+
+
+def instant(ts: int) -> datetime:
+    """Return the UTC time of int64 microseconds since 1970."""
+    return datetime.fromtimestamp(ts / 1e6, UTC)
+
+
+def finite(value: Any) -> Any:
+    """Return the value as JSON can hold it: times as ISO in UTC, numbers that are not finite as null."""
+    match value:
+        case dict():
+            return {k: finite(v) for k, v in value.items()}
+        case list() | tuple():
+            return [finite(v) for v in value]
+        case float() if not math.isfinite(value):
+            return None
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return value

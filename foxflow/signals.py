@@ -1,0 +1,81 @@
+"""From forecast to signal to position: thresholds, limits, and how long a forecast is held."""
+
+import numpy as np
+import polars as pl
+
+from foxflow.bars import TS
+from foxflow.config import Strategy
+from foxflow.dataset import Floats
+from foxflow.errors import ConfigError
+
+POSITION_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "signal": pl.Float64, "position": pl.Float64})
+
+
+def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, values: str) -> pl.DataFrame:
+    """Return the position to hold from each forecast on (`POSITION_SCHEMA`), sorted by (symbol, ts).
+
+    A position is a fraction of equity, decided at `ts` and held until the symbol's next row: a bar without a valid
+    forecast changes nothing. One pass over all folds, so a fold boundary trades only if the signal changes.
+
+    Parameters
+    ----------
+    forecasts
+        `training.FORECAST_SCHEMA`, in label units.
+    values
+        What the forecasts are: `return` or `log volatility` (see `labels`).
+    """
+    wanted = {"direction": "return", "volatility_target": "log volatility"}[strategy.kind]
+    if values != wanted:
+        raise ConfigError(
+            f"[strategy] kind = {strategy.kind!r} needs a label of {wanted}s, but the label is a {values}; choose the "
+            f"other kind or another [label] name"
+        )
+    signal = _direction(strategy) if strategy.kind == "direction" else _volatility_target(strategy)
+    if strategy.hold == "tranches":
+        # Each bar opens 1/horizon of the position and closes the part it opened `horizon` bars ago.
+        signal = signal.rolling_sum(horizon, min_samples=1) / horizon
+    rows = (
+        forecasts.sort("symbol", "ts")
+        .with_columns(signal=signal.over("symbol", order_by="ts"))
+        .with_columns(position=pl.col("signal") * strategy.position_limit)
+    )
+    return _within_gross_limit(rows, strategy.gross_limit).select(list(POSITION_SCHEMA)).cast(dict(POSITION_SCHEMA))
+
+
+def _direction(strategy: Strategy) -> pl.Expr:
+    forecast = pl.col("forecast")
+    assert strategy.threshold_bps is not None
+    strong = forecast.abs() >= strategy.threshold_bps / 1e4
+    sign = pl.when(strong).then(forecast.sign()).otherwise(0.0)
+    return sign.clip(0.0, 1.0) if strategy.side == "long_only" else sign
+
+
+def _volatility_target(strategy: Strategy) -> pl.Expr:
+    assert strategy.target_volatility is not None
+    return (strategy.target_volatility / pl.col("forecast").exp()).clip(0.0, 1.0)
+
+
+def _within_gross_limit(rows: pl.DataFrame, gross_limit: float) -> pl.DataFrame:
+    """Scale the positions of a bar down together where all that is then held would exceed the limit."""
+    times, symbols = rows["ts"].unique().sort(), rows["symbol"].unique().sort()
+    wide = to_wide(rows, "position", times, symbols)
+    held = np.nan_to_num(_filled_forward(wide))
+    gross = np.abs(held).sum(axis=1)
+    factor = pl.DataFrame({"ts": times, "factor": np.minimum(1.0, gross_limit / np.maximum(gross, gross_limit))})
+    return rows.join(factor, on="ts", how="left", maintain_order="left").with_columns(
+        position=pl.col("position") * pl.col("factor")
+    )
+
+
+def to_wide(rows: pl.DataFrame, column: str, times: pl.Series, symbols: pl.Series) -> Floats:
+    """Return a column as an array `(n_times, n_symbols)`, NaN where there is no row."""
+    wide = np.full((len(times), len(symbols)), np.nan)
+    at = times.search_sorted(rows["ts"]).to_numpy()
+    of = symbols.search_sorted(rows["symbol"]).to_numpy()
+    wide[at, of] = rows[column].to_numpy()
+    return wide
+
+
+def _filled_forward(wide: Floats) -> Floats:
+    seen = np.where(np.isfinite(wide), np.arange(len(wide))[:, None], 0)
+    return np.asarray(np.take_along_axis(wide, np.maximum.accumulate(seen, axis=0), axis=0))

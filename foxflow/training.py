@@ -1,0 +1,272 @@
+"""Fit per fold, forecast out of sample, final fit: one function for the backtest and the night.
+
+Every fit and forecast runs in a spawned process with one thread, so equal input gives equal bits whatever runs beside
+it. The seed of a fit derives from (config seed, cut), never from the fold's number.
+"""
+
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from foxflow import registry, splits
+from foxflow.bars import TS
+from foxflow.dataset import Dataset, Floats, Scaler
+from foxflow.errors import PluginError
+from foxflow.model import Epoch, Fitted
+from foxflow.splits import Fold
+
+FORECAST_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "fold": pl.Int32, "forecast": pl.Float64})
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is fitted: a plugin, its options, the config seed and the clip of scaled features."""
+
+    model: str
+    options: Mapping[str, object]
+    seed: int
+    clip: float
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """A fit and its out-of-sample forecasts.
+
+    `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
+    `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
+    """
+
+    fold: Fold
+    cut: int
+    forecasts: pl.DataFrame
+    rows: Mapping[str, int]
+    entered: Mapping[str, int]
+    history: tuple[Epoch, ...]
+    best_epoch: int
+    residual_variance: float
+    scaler: Scaler
+    warmup_bars: int
+    seconds: float
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the kept parameters beat the untrained model on the validation tail."""
+        losses = {e.number: e.valid_loss for e in self.history}
+        return losses[self.best_epoch] < losses[0]
+
+
+FoldProgress = Callable[[int, Epoch, int], None]
+"""Called with the fold's number, the epoch and the number of epochs planned."""
+
+
+def fit_seed(seed: int, cut: int) -> int:
+    """Return the seed of the fit with that cut: 63 bits of sha256 over both."""
+    digest = hashlib.sha256(f"foxflow {seed} {cut}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, progress: FoldProgress) -> FoldResult:
+    """Return one fold's fit and forecasts; with `folder`, the fitted model is saved there."""
+    started = time.monotonic()
+    model = registry.build(recipe.model, recipe.options)
+    pieces = splits.parts(data, fold, warmup_bars=model.warmup_bars)
+    scaler = Scaler.fit(pieces.train, clip=recipe.clip)
+    valid = scaler.apply(pieces.valid)
+    fitted = model.fit(
+        scaler.apply(pieces.train),
+        valid,
+        seed=fit_seed(recipe.seed, pieces.cut),
+        progress=lambda epoch, planned: progress(fold.number, epoch, planned),
+    )
+    if folder is not None:
+        folder.mkdir(parents=True)
+        fitted.save(folder)
+    outcome = _forecast(fitted, valid, recipe.model)
+    errors = np.concatenate([(f - s.label)[s.weight > 0] for f, s in zip(outcome, valid.series, strict=True)])
+    weights = np.concatenate([s.weight[s.weight > 0] for s in valid.series])
+    forecasts = _empty() if fold.is_final else _out_of_sample(fitted, data, fold, pieces.cut, scaler, model.warmup_bars, recipe.model)
+    counts = dict(forecasts.group_by("symbol").len().iter_rows())
+    return FoldResult(
+        fold=fold,
+        cut=pieces.cut,
+        forecasts=forecasts,
+        rows={s.symbol: int((s.weight > 0).sum()) for s in pieces.train.series},
+        entered={s.symbol: counts.get(s.symbol, 0) for s in data.series},
+        history=fitted.history,
+        best_epoch=fitted.best_epoch,
+        residual_variance=float(np.average(errors**2, weights=weights)) * scaler.label_scale**2,
+        scaler=scaler,
+        warmup_bars=model.warmup_bars,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _out_of_sample(
+    fitted: Fitted, data: Dataset, fold: Fold, cut: int, scaler: Scaler, warmup_bars: int, name: str
+) -> pl.DataFrame:
+    """Return the forecasts of the test span, in label units: valid bars of symbols that are warm."""
+    stream = splits.test_data(data, fold, cut=cut, warmup_bars=warmup_bars)
+    scaled = _forecast(fitted, scaler.apply(stream), name)
+    whole = {s.symbol: s for s in data.series}
+    frames = []
+    for series, forecast in zip(stream.series, scaled, strict=True):
+        # A symbol enters at its first bar with the features' lookback and the model's warm-up behind it.
+        warm = np.searchsorted(whole[series.symbol].ts, series.ts) >= data.lookback - 1 + warmup_bars
+        keep = warm & series.valid & (series.ts >= fold.test_start) & (series.ts <= fold.test_end)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "symbol": [series.symbol] * int(keep.sum()),
+                    "ts": pl.Series(series.ts[keep]).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"),
+                    "fold": np.full(int(keep.sum()), fold.number, dtype=np.int32),
+                    "forecast": scaler.unscale(forecast[keep]),
+                },
+                schema=FORECAST_SCHEMA,
+            )
+        )
+    return pl.concat(frames) if frames else _empty()
+
+
+def _empty() -> pl.DataFrame:
+    return pl.DataFrame(schema=FORECAST_SCHEMA)
+
+
+def _forecast(fitted: Fitted, data: Dataset, name: str) -> tuple[Floats, ...]:
+    forecasts = fitted.forecast(data)
+    shapes = [np.shape(f) for f in forecasts]
+    expected = [(len(s),) for s in data.series]
+    if shapes != expected:
+        raise PluginError(f"model {name!r} forecast arrays of shape {shapes}; expected {expected}: one per series")
+    for forecast, series in zip(forecasts, data.series, strict=True):
+        broken = int((~np.isfinite(forecast)).sum())
+        if broken:
+            raise PluginError(
+                f"model {name!r} gave {broken} forecast(s) that are not finite for {series.symbol}; expected a number "
+                "for every bar: features are always finite"
+            )
+    return forecasts
+
+
+def run(
+    data: Dataset,
+    folds: Sequence[Fold],
+    recipe: Recipe,
+    *,
+    workers: int,
+    folder: Path | None = None,
+    progress: FoldProgress | None = None,
+) -> list[FoldResult]:
+    """Return the result of every fold, in their order, fitted in spawned one-thread processes.
+
+    Parameters
+    ----------
+    folder
+        Where the final fold's fitted model is saved (it must not exist yet).
+
+    Raises
+    ------
+    FoxflowError
+        The first error of any fold; the processes of the others are stopped.
+    """
+    # The final fit saves and is needed last by nobody: it starts first so that it never runs alone at the end.
+    order = sorted(folds, key=lambda f: (not f.is_final, f.number))
+    with _pool(data, recipe, min(workers, len(order))) as (pool, events):
+        futures = {pool.submit(_work, fold, folder if fold.is_final else None): fold for fold in order}
+        pending: set[Future[FoldResult]] = set(futures)
+        try:
+            while pending:
+                done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
+                _relay(events, progress)
+                for future in done:
+                    future.result()
+        except BrokenProcessPool as e:
+            raise PluginError(
+                f"a process that fits model {recipe.model!r} was killed, most likely for memory; lower [experiment] "
+                "workers or the model's size"
+            ) from e
+        results = {fold.number: future.result() for future, fold in futures.items()}
+    return [results[fold.number] for fold in folds]
+
+
+def _relay(events: Any, progress: FoldProgress | None) -> None:
+    with contextlib.suppress(queue.Empty):
+        while True:
+            event = events.get_nowait()
+            if progress is not None:
+                progress(*event)
+
+
+@contextlib.contextmanager
+def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+    context = multiprocessing.get_context("spawn")
+    before = set(multiprocessing.active_children())
+    events = context.Queue()
+    saved = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(data, recipe, events))
+    try:
+        yield pool, events
+    except BaseException:
+        # shutdown() would wait for fits that nobody wants any more.
+        for process in set(multiprocessing.active_children()) - before:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        events.close()
+        for name, value in saved.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_worker: dict[str, Any] = {}
+
+
+def _start(data: Dataset, recipe: Recipe, events: Any) -> None:
+    """Set up a worker process: it leaves Ctrl-C to its parent and ends when the parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    _worker.update(data=data, recipe=recipe, events=events)
+
+
+def _work(fold: Fold, folder: Path | None) -> FoldResult:
+    def progress(number: int, epoch: Epoch, planned: int) -> None:
+        _worker["events"].put((number, epoch, planned))
+
+    return fit_fold(_worker["data"], fold, _worker["recipe"], folder=folder, progress=progress)
+
+
+def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:
+    """Return the forecasts of all folds, sorted by (symbol, ts)."""
+    return pl.concat([r.forecasts for r in results]).sort("symbol", "ts")
+
+
+def forecasts_sha256(forecasts: pl.DataFrame) -> str:
+    """Return the sha256 over rows by (symbol, ts): symbol and NUL, ts as int64 us, forecast as little-endian float64."""
+    digest = hashlib.sha256()
+    rows = forecasts.sort("symbol", "ts").select("symbol", pl.col("ts").dt.timestamp("us"), "forecast")
+    for symbol, ts, forecast in rows.iter_rows():
+        digest.update(symbol.encode() + b"\0")
+        digest.update(np.array([ts], "<i8").tobytes() + np.array([forecast], "<f8").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,116 @@
+"""The rivals of a volatility forecast: last value, EWMA and HAR, each from what was known at `ts`.
+
+All forecasts are of the label `forward_volatility`: the log of a volatility per bar.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from foxflow import labels
+from foxflow.features import log_price
+from foxflow.metrics import qlike, r_squared
+from foxflow.training import FoldResult
+
+EWMA_DECAY = 0.94
+
+
+def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
+    """Return, per (symbol, ts), the label, its end and what simple forecasters say at `ts`.
+
+    Returns
+    -------
+    Columns `symbol`, `ts`, `label`, `label_end`; `mean` (of the symbol's labels known by `ts`), `last` (of the newest
+    `horizon` returns), `ewma` (decay 0.94 over all returns so far), and the HAR regressors `day`, `week`, `month` (1,
+    5 and 22 bars).
+
+    Sources: J.P. Morgan RiskMetrics (1996) for the decay; Corsi (2009), Journal of Financial Econometrics 7(2),
+    equation 12, on logs.
+    """
+    square = log_price("open").diff().pow(2)
+    expressions = {
+        # The newest label known at t is that of bar t - 1 - horizon.
+        "mean": labels.realised_volatility(horizon).cum_sum() / labels.realised_volatility(horizon).cum_count(),
+        "last": labels.realised_volatility(horizon),
+        "ewma": pl.max_horizontal(
+            square.ewm_mean(alpha=1 - EWMA_DECAY, adjust=False, ignore_nulls=True), pl.lit(labels.VOLATILITY_FLOOR**2)
+        ).log()
+        / 2,
+        "day": labels.realised_volatility(1),
+        "week": labels.realised_volatility(5),
+        "month": labels.realised_volatility(22),
+    }
+    known = labels.compute(bars, "forward_volatility", horizon)
+    simple = bars.sort("symbol", "ts").select(
+        e.over("symbol", order_by="ts").alias(name) for name, e in expressions.items()
+    )
+    return pl.concat([known, simple], how="horizontal")
+
+
+def score(bars: pl.DataFrame, streams: dict[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
+    """Return R² of log volatility and QLIKE of each forecaster over the rows that all of them forecast.
+
+    Parameters
+    ----------
+    bars
+        Adjusted bars.
+    streams
+        Fold results of fitted models by name, on the same folds.
+
+    Returns
+    -------
+    Columns `forecaster`, `r_squared` (against each symbol's expanding mean), `qlike`, `n_forecasts`. A variance forecast
+    is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
+    """
+    rows = references(bars, horizon=horizon).drop_nulls()
+    first = next(iter(streams.values()))
+    parts: dict[str, list[pl.DataFrame]] = {}
+    for index, result in enumerate(first):
+        if result.fold.is_final:
+            continue
+        fold = result.fold
+        ts, end = pl.col("ts").dt.timestamp("us"), pl.col("label_end").dt.timestamp("us")
+        train = rows.filter((ts < fold.valid_start) & (end <= fold.train_limit))
+        valid = rows.filter((ts >= fold.valid_start) & (end <= fold.valid_limit))
+        test = rows.filter(ts.is_between(fold.test_start, fold.test_end))
+        design = np.linalg.lstsq(_har(train), train["label"].to_numpy(), rcond=None)[0]
+        simple = {"last value": _column("last"), "EWMA(0.94)": _column("ewma"), "HAR": lambda f, d=design: _har(f) @ d}
+        for name, forecaster in simple.items():
+            error = forecaster(valid) - valid["label"].to_numpy()
+            parts.setdefault(name, []).append(
+                test.select("symbol", "ts").with_columns(
+                    m=pl.Series(forecaster(test)), s2=pl.lit(float((error**2).mean()))
+                )
+            )
+        for name, results in streams.items():
+            each = results[index]
+            parts.setdefault(name, []).append(
+                each.forecasts.select("symbol", "ts", m="forecast", s2=pl.lit(each.residual_variance))
+            )
+    table = rows.select("symbol", "ts", "label", "mean")
+    frames = {name: pl.concat(p) for name, p in parts.items()}
+    for frame in frames.values():
+        table = table.join(frame.select("symbol", "ts"), on=["symbol", "ts"], how="semi")
+    table = table.sort("symbol", "ts")
+    scores = []
+    for name, frame in frames.items():
+        both = table.join(frame, on=["symbol", "ts"], how="left", maintain_order="left")
+        label, m, s2 = (both[c].to_numpy() for c in ("label", "m", "s2"))
+        scores.append(
+            {
+                "forecaster": name,
+                "r_squared": r_squared(m, label, both["mean"].to_numpy()),
+                "qlike": qlike(np.exp(2 * m + 2 * s2), np.exp(2 * label)),
+                "n_forecasts": len(both),
+            }
+        )
+    return pl.DataFrame(scores)
+
+
+def _har(rows: pl.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    return np.column_stack([np.ones(len(rows)), rows.select("day", "week", "month").to_numpy()])
+
+
+def _column(name: str):  # type: ignore[no-untyped-def]
+    return lambda frame: frame[name].to_numpy()

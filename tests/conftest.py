@@ -1,0 +1,36 @@
+"""Small hand-made bars and the embedded sample, shared by the tests."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from foxflow import bars, sample
+from foxflow.bars import BAR_SCHEMA
+
+
+def daily_bars(
+    opens: Sequence[float], closes: Sequence[float] | None = None, *, symbol: str = "AAA", start: int = 0
+) -> pl.DataFrame:
+    """Return bars of one symbol, one a day at 21:00 UTC, whose high and low are those of open and close."""
+    closes = opens if closes is None else closes
+    first = datetime(2024, 1, 1, 21, tzinfo=UTC) + timedelta(days=start)
+    return pl.DataFrame(
+        {
+            "symbol": [symbol] * len(opens),
+            "ts": [first + timedelta(days=i) for i in range(len(opens))],
+            "open": opens,
+            "high": [max(o, c) for o, c in zip(opens, closes, strict=True)],
+            "low": [min(o, c) for o, c in zip(opens, closes, strict=True)],
+            "close": closes,
+            "volume": [1000.0] * len(opens),
+        },
+        schema=BAR_SCHEMA,
+        strict=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def stocks() -> pl.DataFrame:
+    """Return the embedded sample, adjusted."""
+    return bars.adjust(sample.load_bars(), sample.load_events())
