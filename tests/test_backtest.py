@@ -1,0 +1,126 @@
+"""A 6-bar book against cash computed by hand, and the rules of filling."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import pytest
+from conftest import daily_bars
+from foxflow import backtest
+from foxflow.config import Costs
+from foxflow.signals import POSITION_SCHEMA
+
+OPENS = [100.0, 102.0, 105.0, 103.0, 110.0, 108.0]
+CLOSES = [101.0, 104.0, 104.0, 106.0, 109.0, 107.0]
+
+
+def targets(bars: pl.DataFrame, wanted: Sequence[float | None], *, symbol: str = "AAA") -> pl.DataFrame:
+    of = bars.filter(pl.col("symbol") == symbol)
+    frame = of.select("symbol", "ts").with_columns(position=pl.Series(wanted, dtype=pl.Float64))
+    return frame.with_columns(signal=pl.col("position")).select(list(POSITION_SCHEMA)).drop_nulls()
+
+
+def costs(bps: float) -> Costs:
+    return Costs(fee_bps=bps, slippage_bps=bps, initial_cash=10_000.0)
+
+
+# Decided at bar 0: 0.5 x 10,000 / 101 = 49.504950495 shares, bought at open 102.
+# Decided at bar 2 (half of it sold): equity and shares as below, filled at open 103. Closed from bar 4 at open 108.
+# At 0 bps: 10,000 - 49.50495 x 102 = 4,950.495050 cash; at bar 2 equity 4,950.495050 + 49.50495 x 104 = 10,099.009901;
+# 0.25 of it is 24.276466 shares; 25.228484 sold at 103 = 2,598.533853; then 24.276466 sold at 108 = 2,621.858330.
+BY_HAND = {0.0: 10_170.89, 5.0: 10_160.56, 10.0: 10_150.23}
+
+
+@pytest.mark.parametrize("bps", [0.0, 5.0, 10.0])
+def test_a_six_bar_three_trade_book_equals_cash_computed_by_hand(bps: float) -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    book = backtest.run(targets(bars, [0.5, None, 0.25, None, 0.0, None]), bars, band=0.0, costs=costs(bps))
+    assert book.fills["ts"].to_list() == [bars["ts"][i] for i in (1, 3, 5)]
+    rate = bps / 1e4
+    shares = 0.5 * 10_000 / 101
+    cash = 10_000 - shares * 102 * (1 + rate) * (1 + rate)
+    keep = 0.25 * (cash + shares * 104) / 104
+    cash += (shares - keep) * 103 * (1 - rate) * (1 - rate)
+    cash += keep * 108 * (1 - rate) * (1 - rate)
+    assert round(book.equity["equity"][-1], 2) == round(cash, 2)
+    assert round(cash, 2) == BY_HAND[bps]
+
+
+def test_fills_happen_at_the_next_open_never_on_the_bar_that_was_forecast_from() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    book = backtest.run(targets(bars, [None, None, 1.0, None, None, None]), bars, band=0.0, costs=costs(0))
+    assert book.fills.select("ts", "price").rows() == [(bars["ts"][3], 103.0)]
+
+
+def test_the_next_open_changes_no_share_count() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    bent = bars.with_columns(
+        pl.when(pl.int_range(6) == 1).then(90.0).otherwise(pl.col(c)).alias(c) for c in ("open", "low")
+    )
+    wanted = [0.5, None, None, None, None, None]
+    counts = [
+        backtest.run(targets(b, wanted), b, band=0.0, costs=costs(5)).fills["shares"].to_list() for b in (bars, bent)
+    ]
+    assert counts[0] == counts[1] == [0.5 * 10_000 / 101]
+
+
+def test_a_target_inside_the_band_is_not_traded_and_a_target_of_zero_always_is() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    book = backtest.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.6, costs=costs(0))
+    assert len(book.fills) == 0
+    book = backtest.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.1, costs=costs(0))
+    assert book.fills["ts"].to_list() == [bars["ts"][1], bars["ts"][5]]
+
+
+def test_a_buy_never_spends_more_than_the_cash_and_sells_come_first() -> None:
+    a = daily_bars([100.0, 100.0, 100.0, 120.0], symbol="A")
+    z = daily_bars([50.0, 50.0, 50.0, 50.0], symbol="Z")
+    bars = pl.concat([a, z])
+    wanted = pl.concat([targets(bars, [0.0, 1.0, None, None], symbol="A"), targets(bars, [1.0, 0.0, None, None], symbol="Z")])
+    book = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    # Z is bought with all cash, sold, and A bought with what is left, at the same open.
+    assert book.fills["symbol"].to_list() == ["Z", "A", "Z"]
+    assert book.fills["shares"].to_list()[0] == pytest.approx(10_000 / (50 * 1.001 * 1.001))
+    assert book.fills["ts"].to_list() == [a["ts"][1], a["ts"][2], a["ts"][2]]
+    assert book.equity["equity"].min() > 0
+
+
+def test_an_order_waits_for_the_symbols_next_bar() -> None:
+    a = daily_bars(OPENS, CLOSES, symbol="A")
+    z = daily_bars(OPENS, CLOSES, symbol="Z")
+    bars = pl.concat([a.filter(~pl.col("ts").is_in([a["ts"][1], a["ts"][2]])), z])
+    wanted = targets(z, [0.0] * 6, symbol="Z").vstack(targets(a, [0.5, None, None, None, None, None], symbol="A"))
+    book = backtest.run(wanted, bars, band=0.0, costs=costs(0))
+    assert book.fills.select("symbol", "ts", "price").rows() == [("A", a["ts"][3], 103.0)]
+
+
+def test_a_short_gains_when_the_price_falls() -> None:
+    bars = daily_bars([100.0, 100.0, 90.0], [100.0, 100.0, 90.0])
+    book = backtest.run(targets(bars, [-0.5, None, None]), bars, band=0.0, costs=costs(0))
+    assert book.equity["equity"].to_list() == [10_000.0, 10_000.0, 10_500.0]
+
+
+def test_buy_and_hold_starts_a_symbol_at_equal_weight_at_its_entry_with_the_same_costs() -> None:
+    a = daily_bars([100.0] * 6, symbol="A")
+    z = daily_bars([10.0, 10.0, 10.0, 10.0, 20.0, 20.0], symbol="Z")
+    bars = pl.concat([a, z])
+    wanted = pl.concat(
+        [targets(a, [0.0] * 6, symbol="A"), targets(z, [None, None, 0.0, 0.0, 0.0, 0.0], symbol="Z")]
+    )
+    book = backtest.run(wanted, bars, band=0.0, costs=costs(0))
+    # All in A from the second bar; half of it moves to Z at the fourth; Z doubles.
+    assert book.benchmark_fills.select("symbol", "shares").rows() == [("A", 100.0), ("A", -50.0), ("Z", 500.0)]
+    assert book.equity["benchmark"].to_list()[-1] == 15_000.0
+
+
+def test_returns_and_costs_of_the_held_rows_add_up_to_the_equity(stocks: pl.DataFrame) -> None:
+    bars = stocks.filter(pl.col("ts").dt.year() >= 2012)
+    wanted = bars.select(
+        "symbol", "ts", signal=pl.lit(1.0), position=(pl.col("ts").dt.ordinal_day() % 9).cast(pl.Float64) / 50 - 0.06
+    )
+    book = backtest.run(wanted, bars, band=0.01, costs=Costs(fee_bps=3, slippage_bps=4))
+    daily = book.held.group_by("ts").agg(pl.col("return").sum(), pl.col("cost").sum()).sort("ts")
+    equity = book.equity["equity"]
+    assert (daily["return"] - (equity / equity.shift(1, fill_value=1_000_000.0) - 1)).abs().max() < 1e-12
+    before = equity.shift(1, fill_value=1_000_000.0)
+    paid = (book.fills["fee"] + book.fills["slippage"]).sum()
+    assert (daily["cost"] * before).sum() == pytest.approx(paid, rel=1e-12)
