@@ -19,26 +19,26 @@ from foxflow.dataset import Floats
 from foxflow.errors import DataError
 from foxflow.signals import to_wide
 
-EQUITY_SCHEMA = pl.Schema({"ts": TS, "equity": pl.Float64, "benchmark": pl.Float64})
+EQUITY_SCHEMA = pl.Schema({"ts": TS, "equity": pl.Float64(), "benchmark": pl.Float64()})
 FILL_SCHEMA = pl.Schema(
     {
-        "symbol": pl.String,
+        "symbol": pl.String(),
         "ts": TS,
-        "shares": pl.Float64,
-        "price": pl.Float64,
-        "fee": pl.Float64,
-        "slippage": pl.Float64,
+        "shares": pl.Float64(),
+        "price": pl.Float64(),
+        "fee": pl.Float64(),
+        "slippage": pl.Float64(),
     }
 )
 HELD_SCHEMA = pl.Schema(
     {
-        "symbol": pl.String,
+        "symbol": pl.String(),
         "ts": TS,
-        "signal": pl.Float64,
-        "position": pl.Float64,
-        "weight": pl.Float64,
-        "cost": pl.Float64,
-        "return": pl.Float64,
+        "signal": pl.Float64(),
+        "position": pl.Float64(),
+        "weight": pl.Float64(),
+        "cost": pl.Float64(),
+        "return": pl.Float64(),
     }
 )
 
@@ -89,7 +89,7 @@ def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Cost
 
     Notes
     -----
-    The benchmark holds the universe in equal weights, set anew at each symbol's first position and otherwise left alone.
+    The benchmark holds the universe in equal weights, set anew at each symbol's first position else left alone.
     """
     prices = _prices(bars.filter(pl.col("ts") >= positions["ts"].min()))
     target = to_wide(positions, "position", prices.times, prices.symbols)
@@ -110,7 +110,7 @@ def _prices(bars: pl.DataFrame) -> _Prices:
     open_, close = (to_wide(bars, c, times, symbols) for c in ("open", "close"))
     if (open_ <= 0).any() or (close <= 0).any():
         raise DataError(
-            "a price that is not positive cannot be traded as a fraction of equity; leave that symbol out of [data] symbols"
+            "a price that is not positive cannot be traded as a fraction of equity; leave it out of [data] symbols"
         )
     return _Prices(times, symbols, open_, close)
 
@@ -193,7 +193,9 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
     equity = np.asarray(portfolio.value(), dtype=np.float64)
     if not np.allclose(equity, account.equity, rtol=1e-9, atol=0):
         worst = int(np.abs(equity / account.equity - 1).argmax())
-        raise AssertionError(f"vectorbt books {equity[worst]} at {prices.times[worst]}, the account {account.equity[worst]}")
+        raise AssertionError(
+            f"vectorbt books {equity[worst]} at {prices.times[worst]}, the account {account.equity[worst]}"
+        )
     records = portfolio.orders.values
     sign = np.where(records["side"] == 0, 1.0, -1.0)
     rows, columns = records["idx"].astype(int), records["col"].astype(int)
@@ -212,7 +214,7 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
 
 
 def _filled(close: Floats) -> Floats:
-    """Return closes with the last one carried forward, and a symbol's first one in front of it, where nothing is held."""
+    """Return closes with the last one carried forward, and a symbol's first one before it (nothing is held there)."""
     frame = pl.DataFrame(close).select(pl.all().fill_nan(None).forward_fill().backward_fill())
     return frame.to_numpy()
 
@@ -245,6 +247,6 @@ def _held(
     traded = frame.filter(np.isfinite(prices.close).T.ravel())
     return (
         traded.join(positions, on=["symbol", "ts"], how="left", maintain_order="left")
-        .select(list(HELD_SCHEMA))
-        .cast(dict(HELD_SCHEMA))
+        .select(HELD_SCHEMA.names())
+        .cast(HELD_SCHEMA)
     )

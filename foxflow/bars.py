@@ -15,21 +15,23 @@ from foxflow.errors import DataError
 TS = pl.Datetime("us", "UTC")
 BAR_SCHEMA = pl.Schema(
     {
-        "symbol": pl.String,
+        "symbol": pl.String(),
         "ts": TS,
-        "open": pl.Float64,
-        "high": pl.Float64,
-        "low": pl.Float64,
-        "close": pl.Float64,
-        "volume": pl.Float64,
+        "open": pl.Float64(),
+        "high": pl.Float64(),
+        "low": pl.Float64(),
+        "close": pl.Float64(),
+        "volume": pl.Float64(),
     }
 )
 # `ts` is the close of the first bar that trades without the dividend or after the split. A split's value is new
 # shares per old share, a dividend's is money per share held before that bar.
-EVENT_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "kind": pl.String, "value": pl.Float64})
+EVENT_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "kind": pl.String(), "value": pl.Float64()})
 FINDING_SCHEMA = pl.Schema(
-    {"symbol": pl.String, "ts": TS, "check": pl.String, "severity": pl.String, "detail": pl.String}
+    {"symbol": pl.String(), "ts": TS, "check": pl.String(), "severity": pl.String(), "detail": pl.String()}
 )
+# An open 40 % above the close before it, or as far below.
+JUMP = 0.336
 PRICES = ("open", "high", "low", "close")
 SYMBOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/=^-]{0,63}")
 _UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
@@ -73,6 +75,8 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
             raise DataError(
                 f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"
             ) from e
+        except (ValueError, OverflowError) as e:
+            raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
         closes = exchange.closes
     frame = pl.DataFrame(
         {
@@ -113,15 +117,19 @@ def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:
     return bars
 
 
-def check(bars: pl.DataFrame) -> pl.DataFrame:
-    """Return what is wrong with bars, one row a finding (`FINDING_SCHEMA`), severe first.
+def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Return what is wrong with raw bars, one row a finding (`FINDING_SCHEMA`), severe first.
 
-    Severe findings break an invariant; a warning is a thing to look at: a bar without volume, an overnight jump
-    of 40 % or more that no recorded split explains, a price that is not positive (valid for some futures, but no
-    logarithmic return exists there).
+    Severe findings break an invariant; a warning is a thing to look at: a bar without volume, a price that is not
+    positive (valid for some futures, but no logarithmic return exists there), an overnight jump of 40 % or more that no
+    recorded split or dividend in `events` (`EVENT_SCHEMA`) explains.
     """
     price = [pl.col(c) for c in PRICES]
-    previous = pl.col("close").shift(1).over("symbol", order_by="ts")
+    known = pl.DataFrame(schema=EVENT_SCHEMA) if events is None else events
+    bars = _with_events(bars, known).with_columns(
+        expected_open=(pl.col("previous") - pl.col("dividend")) / pl.col("split")
+    )
+    expected = pl.col("expected_open")
     finite = pl.all_horizontal([p.is_finite().fill_null(False) for p in (*price, pl.col("volume"))])
     rules = [
         ("missing value", "severe", ~finite, pl.lit("a price or the volume is null or not finite")),
@@ -143,8 +151,8 @@ def check(bars: pl.DataFrame) -> pl.DataFrame:
         (
             "jump",
             "warning",
-            (previous > 0) & ((pl.col("open") / previous).log().abs() > 0.336),
-            pl.format("close {} then open {}: a split that is not recorded, or a real move", previous, "open"),
+            (expected > 0) & (pl.col("open") > 0) & ((pl.col("open") / expected).log().abs() > JUMP),
+            pl.format("close {} then open {}: a split that is not recorded, or a real move", "previous", "open"),
         ),
     ]
     found = [
@@ -159,7 +167,7 @@ def check(bars: pl.DataFrame) -> pl.DataFrame:
         )
         for name, severity, condition, detail in rules
     ]
-    return pl.concat(found).cast(dict(FINDING_SCHEMA)).sort("severity", "symbol", "ts", "check", maintain_order=True)
+    return pl.concat(found).cast(FINDING_SCHEMA).sort("severity", "symbol", "ts", "check", maintain_order=True)
 
 
 def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -172,31 +180,24 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """
     if not len(events):
         return bars
-    previous = pl.col("close").shift(1).over("symbol", order_by="ts")
-    wide = (
-        events.group_by("symbol", "ts")
-        .agg(
-            split=pl.col("value").filter(pl.col("kind") == "split").product(),
-            dividend=pl.col("value").filter(pl.col("kind") == "dividend").sum(),
-        )
-        .sort("symbol", "ts")
+    stray = events.join(bars, on=["symbol", "ts"], how="anti").filter(
+        pl.col("symbol").is_in(bars["symbol"].unique().to_list())
     )
-    stray = wide.join(bars, on=["symbol", "ts"], how="anti").filter(pl.col("symbol").is_in(bars["symbol"].unique().to_list()))
     if len(stray):
         raise DataError(
             f"{len(stray)} split(s) or dividend(s) without a bar, first {stray['symbol'][0]} at "
             f"{stray['ts'][0]:%Y-%m-%d %H:%M}Z; import that bar or mend the event's date"
         )
-    joined = bars.join(wide, on=["symbol", "ts"], how="left", maintain_order="left").with_columns(
-        split=pl.col("split").fill_null(1.0), dividend=pl.col("dividend").fill_null(0.0), previous=previous
-    )
+    joined = _with_events(bars, events)
     bad = joined.filter((pl.col("dividend") > 0) & ~(pl.col("dividend") < pl.col("previous")))
     if len(bad):
         raise DataError(
             f"dividend {bad['dividend'][0]} of {bad['symbol'][0]} at {bad['ts'][0]:%Y-%m-%d} is not below the previous "
             f"close {bad['previous'][0]}; mend the event or import the bar before it"
         )
-    growth = pl.col("split") / (1 - pl.when(pl.col("dividend") > 0).then(pl.col("dividend") / pl.col("previous")).otherwise(0.0))
+    # Before a symbol's first bar nobody held it, so a dividend there is nobody's.
+    yielded = pl.when(pl.col("dividend") > 0).then(pl.col("dividend") / pl.col("previous")).fill_null(0.0)
+    growth = pl.col("split") / (1 - yielded)
     return joined.with_columns(
         shares=growth.cum_prod().over("symbol", order_by="ts"),
         splits=pl.col("split").cum_prod().over("symbol", order_by="ts"),
@@ -205,4 +206,22 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         "ts",
         *(pl.col(c) * pl.col("shares") for c in PRICES),
         pl.col("volume") / pl.col("splits"),
+    )
+
+
+def log_price(column: str) -> pl.Expr:
+    """Return the natural logarithm of a price, null where the price is not positive."""
+    return pl.when(pl.col(column) > 0).then(pl.col(column).log())
+
+
+def _with_events(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Return bars with `split` (1 where none), `dividend` (0 where none) and the `previous` close of the symbol."""
+    wide = events.group_by("symbol", "ts").agg(
+        split=pl.col("value").filter(pl.col("kind") == "split").product(),
+        dividend=pl.col("value").filter(pl.col("kind") == "dividend").sum(),
+    )
+    return bars.join(wide, on=["symbol", "ts"], how="left", maintain_order="left").with_columns(
+        split=pl.col("split").fill_null(1.0),
+        dividend=pl.col("dividend").fill_null(0.0),
+        previous=pl.col("close").shift(1).over("symbol", order_by="ts"),
     )

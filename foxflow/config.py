@@ -35,16 +35,14 @@ def from_mapping(kind: type[Section], values: Mapping[str, object], *, section: 
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         if required and name not in values:
             raise ConfigError(f"[{section}] {name} is required and missing; add `{name} = ...` to the section")
-    checked = {
-        key: _checked(value, hints[key], where=f"[{section}] {key}") for key, value in values.items()
-    }
+    checked = {key: _checked(value, hints[key], where=f"[{section}] {key}") for key, value in values.items()}
     try:
         return kind(**checked)
     except ValueError as e:
         raise ConfigError(f"[{section}] {e}") from e
 
 
-def _checked(value: object, hint: Any, *, where: str) -> object:
+def _checked(value: object, hint: Any, *, where: str) -> object:  # noqa: ANN401  (any annotation)
     """Return `value` as the type `hint` asks for: exact types, whole numbers allowed for floats, lists for tuples."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
@@ -67,7 +65,7 @@ def _checked(value: object, hint: Any, *, where: str) -> object:
     return value
 
 
-def _require(condition: bool, message: str) -> None:
+def _require(condition: bool, message: str) -> None:  # noqa: FBT001  (reads as assert does)
     if not condition:
         raise ValueError(message)
 
@@ -164,9 +162,7 @@ class Strategy:
     gross_limit: float = 1.0
 
     def __post_init__(self) -> None:
-        _require(
-            0 < self.position_limit <= 1, f"position_limit = {self.position_limit}; expected a fraction in (0, 1]"
-        )
+        _require(0 < self.position_limit <= 1, f"position_limit = {self.position_limit}; expected a fraction in (0, 1]")
         _require(0 < self.gross_limit <= 1, f"gross_limit = {self.gross_limit}; expected a fraction in (0, 1]")
         _require(self.rebalance_band >= 0, f"rebalance_band = {self.rebalance_band}; expected 0 or more")
         wants, idle = (
@@ -224,7 +220,7 @@ class Config:
         if self.label.horizon > 1 and self.strategy.hold is None:
             raise ConfigError(
                 f"[strategy] hold is required with [label] horizon = {self.label.horizon}; "
-                "use hold = 'refresh' (the newest forecast decides) or 'tranches' (each forecast is held for the horizon)"
+                "use hold = 'refresh' (the newest forecast decides) or 'tranches' (each is held for the horizon)"
             )
         if self.label.horizon == 1 and self.strategy.hold is not None:
             raise ConfigError("[strategy] hold has no effect with [label] horizon = 1; remove it")
@@ -254,8 +250,10 @@ def parse(document: Mapping[str, object]) -> Config:
     options = dict(document["model"])  # type: ignore[call-overload]
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise ConfigError(f"[model] name = {name!r}; expected the name of an installed model, see `foxflow models list`")
-    sections = {
+        raise ConfigError(
+            f"[model] name = {name!r}; expected the name of an installed model, see `foxflow models list`"
+        )
+    sections: dict[str, Any] = {
         key: from_mapping(kind, document[key], section=key)  # type: ignore[arg-type]
         for key, kind in SECTIONS.items()
     }
@@ -297,7 +295,7 @@ def _document(path: str | Path) -> dict[str, Any]:
             text = Path(path).read_text("utf-8")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as e:
             raise ConfigError(
-                f"no config file at {where!r}; give the path of a TOML file or an embedded name: {', '.join(embedded())}"
+                f"no config file at {where!r}; give the path of a TOML file or one of {', '.join(embedded())}"
             ) from e
         except UnicodeDecodeError as e:
             raise ConfigError(f"{where} is not UTF-8 text ({e.reason} at byte {e.start}); save it as UTF-8") from e

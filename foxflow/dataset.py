@@ -1,6 +1,6 @@
 """Samples: features, label and weight per (symbol, ts), as contiguous arrays a model can read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from foxflow import features, labels
 from foxflow.bars import TS
 from foxflow.errors import DataError
+from foxflow.splits import Fold, Mask, Times
 
 Floats = NDArray[np.float64]
 UNKNOWN_END = np.iinfo(np.int64).max
@@ -92,7 +93,9 @@ class Dataset:
         keep = [s.weight > 0 for s in self.series]
         n_features = len(self.feature_names)
         return Table(
-            np.concatenate([s.features[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty((0, n_features))]),
+            np.concatenate(
+                [s.features[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty((0, n_features))]
+            ),
             np.concatenate([s.label[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
             np.concatenate([s.weight[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
         )
@@ -149,13 +152,17 @@ class Scaler:
         """Return the scaler of the rows that count in a raw training set."""
         table = train.table()
         if len(table.label) < 2:
-            raise DataError(f"{len(table.label)} training row(s); expected at least 2: start later or use fewer features")
+            raise DataError(
+                f"{len(table.label)} training row(s); expected at least 2: start later or use fewer features"
+            )
         low, median, high = np.quantile(table.features, (0.25, 0.5, 0.75), axis=0)
         scale = (high - low) / 1.349
         mean = float(np.average(table.label, weights=table.weight))
         spread = float(np.sqrt(np.average((table.label - mean) ** 2, weights=table.weight)))
         if not spread > 0:
-            raise DataError(f"label {train.label_name!r} is {mean} in every training row; expected it to vary: check the bars")
+            raise DataError(
+                f"label {train.label_name!r} is {mean} in every training row; expected it to vary: check the bars"
+            )
         # A feature that never varied in training says nothing: its scale of 1 leaves it at 0 there.
         return cls(median, np.where(scale > 0, scale, 1.0), clip, mean, spread)
 
@@ -177,9 +184,9 @@ class Scaler:
 def sample_schema(feature_names: Sequence[str]) -> pl.Schema:
     """Return the columns of a frame of samples: key, features, label and its end (null where not known)."""
     return pl.Schema(
-        {"symbol": pl.String, "ts": TS}
-        | dict.fromkeys(feature_names, pl.Float64)
-        | {"label": pl.Float64, "label_end": TS}
+        {"symbol": pl.String(), "ts": TS}
+        | dict.fromkeys(feature_names, pl.Float64())
+        | {"label": pl.Float64(), "label_end": TS}
     )
 
 
@@ -190,7 +197,7 @@ def samples(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str
     """
     table = features.compute(bars, feature_names)
     label = labels.compute(bars, label_name, horizon).drop("symbol", "ts")
-    return pl.concat([table, label], how="horizontal").cast(dict(sample_schema(feature_names)))
+    return pl.concat([table, label], how="horizontal").cast(sample_schema(feature_names))
 
 
 def build(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int) -> Dataset:
@@ -215,3 +222,98 @@ def _series(symbol: str, rows: pl.DataFrame, feature_names: Sequence[str]) -> Se
         label_end=end.to_numpy(),
         weight=np.zeros(len(rows)),
     )
+
+
+def bar_times(data: Dataset) -> Times:
+    """Return the bar times of the universe: sorted, unique, int64 microseconds."""
+    return np.unique(np.concatenate([s.ts for s in data.series]))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A fold's data, raw: `train` and `valid` with weights, and the `cut` (newest bar that touches the fit)."""
+
+    train: Dataset
+    valid: Dataset
+    cut: int
+
+
+def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
+    """Return the training and validation data of a fold, proven free of the test span.
+
+    Rows count equally per date, then per symbol; a row that is not valid or whose label is not known counts for
+    nothing. `valid` has `warmup_bars` bars of context in front of each symbol's first validation row, features only.
+
+    Raises
+    ------
+    DataError
+        Where nothing is left to train or validate on.
+    LeakageError
+        Where a label reaches into the span after it.
+    """
+    train = _counted(data, fold, fold.trains_on)
+    valid = _counted(data, fold, fold.validates_on)
+    train_end, valid_end = _newest_label_end(train), _newest_label_end(valid)
+    fold.prove(train_end=train_end, valid_end=valid_end)
+    cut = max(train_end, valid_end)
+    return Parts(
+        train=_clipped(train, lambda s: (0, int(np.searchsorted(s.ts, fold.valid_start)))),
+        valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, cut, warmup_bars)),
+        cut=cut,
+    )
+
+
+def test_data(data: Dataset, fold: Fold, *, cut: int, warmup_bars: int) -> Dataset:
+    """Return the bars a fold's model streams over, without labels: `warmup_bars` up to the cut, then to the test's end.
+
+    A symbol with fewer bars starts at its first one. The core keeps the forecasts of the test span only.
+    """
+    blank = replace(data, series=tuple(_without_label(s) for s in data.series))
+    return _clipped(blank, lambda s: _with_context(s, cut + 1, fold.test_end, warmup_bars))
+
+
+def _without_label(series: Series) -> Series:
+    unknown_end = np.full(len(series), UNKNOWN_END)
+    return replace(series, label=np.full(len(series), np.nan), label_end=unknown_end, weight=np.zeros(len(series)))
+
+
+def _with_context(series: Series, start: int, end: int, context: int) -> tuple[int, int]:
+    first = int(np.searchsorted(series.ts, start))
+    return max(0, first - context), int(np.searchsorted(series.ts, end, side="right"))
+
+
+def _clipped(data: Dataset, bounds: Callable[[Series], tuple[int, int]]) -> Dataset:
+    """Return the data without the bars outside `bounds` and without the symbols that then have none."""
+    series = tuple(s.slice(*bounds(s)) for s in data.series)
+    return replace(data, series=tuple(s for s in series if len(s)))
+
+
+def _newest_label_end(data: Dataset) -> int:
+    return max(int(s.label_end[s.weight > 0].max()) for s in data.series if s.weight.any())
+
+
+def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) -> Dataset:
+    masks = [chosen(s.ts, s.label_end) & s.valid & np.isfinite(s.label) for s in data.series]
+    times, counts = np.unique(
+        np.concatenate([s.ts[m] for s, m in zip(data.series, masks, strict=True)]), return_counts=True
+    )
+    if not len(times):
+        raise DataError(
+            f"fold {fold.number}: no bar of {', '.join(s.symbol for s in data.series)} has its {data.lookback} bars of "
+            f"lookback and a known label inside the training or validation span; import more bars or raise "
+            "[walk_forward] train"
+        )
+    series = []
+    for s, mask in zip(data.series, masks, strict=True):
+        weight = np.zeros(len(s))
+        weight[mask] = counts.sum() / len(times) / counts[np.searchsorted(times, s.ts[mask])]
+        # A row that does not count keeps its features as context but shows no label.
+        series.append(
+            replace(
+                s,
+                weight=weight,
+                label=np.where(mask, s.label, np.nan),
+                label_end=np.where(mask, s.label_end, UNKNOWN_END),
+            )
+        )
+    return replace(data, series=tuple(series))

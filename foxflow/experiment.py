@@ -24,8 +24,22 @@ import numpy as np
 import polars as pl
 import tomli_w
 
-from foxflow import backtest, bars, dataset, labels, metrics, registry, signals, splits, store
-from foxflow import training, volatility
+from foxflow import (
+    backtest,
+    bars,
+    dataset,
+    ingest,
+    labels,
+    metrics,
+    registry,
+    release,
+    report,
+    signals,
+    splits,
+    store,
+    training,
+    volatility,
+)
 from foxflow.config import Config, to_document
 from foxflow.dataset import Dataset
 from foxflow.errors import DataError
@@ -37,9 +51,13 @@ Stage = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Score:
-    """What the forecasts were worth: `metrics` by name, the book, and how a volatility forecast ranks (or None)."""
+    """What the forecasts were worth.
 
-    forecasts: pl.DataFrame
+    `outcomes`: `training.FORECAST_SCHEMA` and `label` (null where not known yet); `forecasters`: how a volatility
+    forecast ranks (`volatility.score`), None for other labels.
+    """
+
+    outcomes: pl.DataFrame
     book: backtest.Book
     metrics: dict[str, Any]
     forecasters: pl.DataFrame | None
@@ -55,11 +73,18 @@ def store_path(folder: Path, source: str) -> Path:
     return folder / ("sample.duckdb" if source == "sample" else "bars.duckdb")
 
 
+def open_store(folder: Path, source: str) -> Path:
+    """Return the file of a source that can be read, with the sample imported into its own where that is meant."""
+    path = store_path(folder, source)
+    if source == "sample":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ingest.import_sample(path)
+    return path
+
+
 def pull_bars(config: Config, folder: Path) -> pl.DataFrame:
     """Return the experiment's bars (`bars.BAR_SCHEMA`), adjusted for splits and dividends, sorted by (symbol, ts)."""
-    path = store_path(folder, config.data.source)
-    if config.data.source == "sample":
-        ingest.import_sample(path)
+    path = open_store(folder, config.data.source)
     raw = store.read_bars(path, bar=config.data.bar, symbols=config.data.symbols)
     events = store.read_events(path, symbols=raw["symbol"].unique().to_list())
     return bars.adjust(bars.require(raw, where=str(path)), events)
@@ -84,20 +109,18 @@ def retrain(
 
     `model`: another plugin on the same folds, with its own defaults.
     """
-    times = splits.bar_times(data)
+    times = dataset.bar_times(data)
     folds = splits.walk_forward(times, config.walk_forward)
     if folder is not None:
         folds.append(splits.final(times, config.walk_forward, number=len(folds)))
     options = config.model.options if model is None else {}
     recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
-    results = training.run(
-        data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress
-    )
+    results = training.run(data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress)
     if not any(len(r.forecasts) for r in results):
         need = data.lookback + results[0].warmup_bars
         raise DataError(
-            f"no symbol has {need} bars ({data.lookback} of lookback, {results[0].warmup_bars} of warm-up) behind it in "
-            "any test span, so there is nothing to score; import more bars or use fewer features"
+            f"no symbol has {need} bars ({data.lookback} of lookback, {results[0].warmup_bars} of warm-up) behind it "
+            "in any test span, so there is nothing to score; import more bars or use fewer features"
         )
     return results
 
@@ -111,7 +134,7 @@ def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:
 
 
 def score(
-    config: Config, adjusted: pl.DataFrame, data: Dataset, results: list[FoldResult], others: dict[str, list[FoldResult]]
+    config: Config, adjusted: pl.DataFrame, results: list[FoldResult], others: dict[str, list[FoldResult]]
 ) -> Score:
     """Return what trading and judging the forecasts gives."""
     forecasts = training.forecasts_of(results)
@@ -119,37 +142,34 @@ def score(
     held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
     traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
     book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
-    found = {
-        **_forecast_metrics(config, adjusted, data, forecasts),
-        **_book_metrics(config, book),
-    }
+    known = labels.compute(adjusted, config.label.name, config.label.horizon).drop("label_end")
+    outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
+    found = {**_forecast_metrics(config, adjusted, outcomes), **_book_metrics(config, book)}
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
         forecasters = volatility.score(adjusted, streams, horizon=config.label.horizon)
-    return Score(forecasts, book, found, forecasters)
+    return Score(outcomes, book, found, forecasters)
 
 
-def _forecast_metrics(config: Config, adjusted: pl.DataFrame, data: Dataset, forecasts: pl.DataFrame) -> dict[str, Any]:
+def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> dict[str, Any]:
     """Return how forecasts meet outcomes, over the rows whose label is known."""
-    rows = labels.compute(adjusted, config.label.name, config.label.horizon)
+    rows = outcomes.with_columns(reference=pl.lit(0.0))
     if labels.find(config.label.name).values == "log volatility":
         # A log volatility has no sign of its own: a hit is the right direction from the newest value.
         newest = volatility.references(adjusted, horizon=config.label.horizon).select("symbol", "ts", reference="last")
-        rows = rows.join(newest, on=["symbol", "ts"], how="left")
-    else:
-        rows = rows.with_columns(reference=pl.lit(0.0))
-    both = forecasts.join(rows, on=["symbol", "ts"], how="inner").drop_nulls().sort("symbol", "ts")
+        rows = outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
+    both = rows.drop_nulls()
     forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
     date = both["ts"].dt.timestamp("us").to_numpy()
     ic = metrics.information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
     rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
     return {
-        "symbols": sorted(forecasts["symbol"].unique().to_list()),
-        "n_forecasts": len(forecasts),
-        "forecasts_sha256": training.forecasts_sha256(forecasts),
-        "first_ts": forecasts["ts"].min(),
-        "last_ts": forecasts["ts"].max(),
+        "symbols": sorted(outcomes["symbol"].unique().to_list()),
+        "n_forecasts": len(outcomes),
+        "forecasts_sha256": training.forecasts_sha256(outcomes),
+        "first_ts": outcomes["ts"].min(),
+        "last_ts": outcomes["ts"].max(),
         "ic": ic.value,
         "ic_t": ic.t_statistic,
         "rank_ic": rank.value,
@@ -207,9 +227,7 @@ class Result:
     summary: dict[str, Any]
 
 
-def run(
-    config: Config, folder: Path, *, stage: Stage = lambda name: None, progress: FoldProgress | None = None
-) -> Result:
+def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress: FoldProgress | None = None) -> Result:
     """Return the result of the whole experiment; nothing is left behind where it fails or is interrupted."""
     started = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
@@ -223,30 +241,47 @@ def run(
         stage("release")
         bundle = build_release(config, data, results, work / "model", folder)
         stage("score")
-        scored = score(config, adjusted, data, results, others)
+        scored = score(config, adjusted, results, others)
         stage("report")
-        return write(config, folder, data, results, scored, bundle, seconds=time.monotonic() - started)
+        return write(config, folder, results, scored, bundle, seconds=time.monotonic() - started)
 
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
-    """Give a folder for half-done work, on the disk where the result will be renamed to, and remove it at the end."""
-    work = Path(tempfile.mkdtemp(prefix=".work-", dir=folder))
+    """Give a folder for half-done work, on the disk where the result will be renamed to, and remove it at the end.
+
+    What a killed process left there is removed first.
+    """
+    for left in folder.glob(".work-*"):
+        if not _is_running(int(left.name.split("-")[1])):
+            shutil.rmtree(left, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f".work-{os.getpid()}-", dir=folder))
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def build_release(
     config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
-) -> "release.Release":
+) -> release.Release:
     """Return the release of the final fit, verified against it, under `releases/<experiment>/`."""
     model = registry.build(config.model.name, config.model.options)
     return release.build(
         model.load(model_folder),
         data,
         results[-1],
+        since=results[0].fold.test_start,
         checkpoint=model_folder,
         config=to_document(config),
         folder=folder / "releases" / config.experiment.name,
@@ -256,10 +291,9 @@ def build_release(
 def write(
     config: Config,
     folder: Path,
-    data: Dataset,
     results: list[FoldResult],
     scored: Score,
-    bundle: "release.Release",
+    bundle: release.Release,
     *,
     seconds: float,
 ) -> Result:
@@ -275,6 +309,11 @@ def write(
             "run_id": run_id,
             "experiment": config.experiment.name,
             "model": config.model.name,
+            "is_sample": config.data.source == "sample",
+            "label": config.label.name,
+            "horizon": config.label.horizon,
+            "fee_bps": config.costs.fee_bps,
+            "slippage_bps": config.costs.slippage_bps,
             "n_folds": len(walk),
             **scored.metrics,
             "folds_that_learned": sum(r.has_learned for r in walk),
@@ -285,13 +324,14 @@ def write(
             "release": str(bundle.path),
         }
     )
+    summary["verdict"] = report.verdict(summary)
     with scratch(target.parent) as work:
         (work / "config.toml").write_text(tomli_w.dumps(document), "utf-8")
         (work / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
-        scored.forecasts.write_parquet(work / "forecasts.parquet")
+        scored.outcomes.write_parquet(work / "forecasts.parquet")
         for name in ("equity", "fills", "held"):
             getattr(scored.book, name).write_parquet(work / f"{name}.parquet")
-        report.write(work / "report.html", summary, scored.book, scored.forecasts, data)
+        report.write(work / "report.html", summary, scored.book, scored.outcomes)
         work.chmod(0o755)
         work.rename(target)
     return Result(target, summary)
@@ -320,7 +360,7 @@ def instant(ts: int) -> datetime:
     return datetime.fromtimestamp(ts / 1e6, UTC)
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
     """Return the value as JSON can hold it: times as ISO in UTC, numbers that are not finite as null."""
     match value:
         case dict():

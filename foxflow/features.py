@@ -4,11 +4,13 @@ An expression is written for one symbol's bars in time order, with prices adjust
 a later bar. Where a feature does not exist (too few bars, a price that is not positive, no volume) it is null.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from foxflow.bars import log_price
 from foxflow.errors import ConfigError, unknown
 
 # One basis point a bar: below it a volatility is a price that does not move, and must not become a divisor.
@@ -24,11 +26,6 @@ class Feature:
     meaning: str
 
 
-def log_price(column: str) -> pl.Expr:
-    """Return the natural logarithm of a price, null where the price is not positive."""
-    return pl.when(pl.col(column) > 0).then(pl.col(column).log())
-
-
 def volatility(n_bars: int) -> pl.Expr:
     """Return the root mean square of the last `n_bars` close-to-close log returns, a fraction per bar, floored."""
     mean_square = log_price("close").diff().pow(2).rolling_mean(n_bars)
@@ -36,7 +33,7 @@ def volatility(n_bars: int) -> pl.Expr:
 
 
 def _return(n_bars: int) -> pl.Expr:
-    return log_price("close").diff(n_bars) / (volatility(20) * n_bars**0.5)
+    return log_price("close").diff(n_bars) / (volatility(20) * math.sqrt(n_bars))
 
 
 def _range_position() -> pl.Expr:
@@ -56,7 +53,7 @@ def _volume_ratio() -> pl.Expr:
 
 def _drawdown() -> pl.Expr:
     price = log_price("close")
-    return (price - price.rolling_max(60)) / (volatility(20) * 60**0.5)
+    return (price - price.rolling_max(60)) / (volatility(20) * math.sqrt(60))
 
 
 FEATURES: Mapping[str, Feature] = {

@@ -10,8 +10,8 @@ from typing import Literal
 
 import polars as pl
 
+from foxflow.bars import log_price
 from foxflow.errors import ConfigError, unknown
-from foxflow.features import log_price
 
 # Below 0.2 % a bar the logarithm of a realised volatility is ruled by the few ticks a price moved.
 VOLATILITY_FLOOR = 0.002

@@ -55,13 +55,15 @@ def rank_information_coefficient(
 
 
 def _standardised(values: Floats) -> Floats:
-    return (values - values.mean()) / values.std()
+    scores: Floats = (values - values.mean()) / values.std()
+    return scores
 
 
 def _ranks(values: Floats) -> Floats:
     _, at, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[at]
+    ranks: Floats = last - (counts - 1) / 2
+    return ranks[at]
 
 
 def t_statistic(values: Floats, *, lags: int) -> float:
@@ -125,14 +127,16 @@ def sharpe(returns: Floats, *, periods_per_year: float) -> Sharpe:
 
 def drawdown(equity: Floats) -> Floats:
     """Return the fraction below the highest equity so far, `(n_periods,)`, 0 or negative."""
-    return equity / np.maximum.accumulate(equity) - 1
+    below: Floats = equity / np.maximum.accumulate(equity) - 1
+    return below
 
 
 def returns_of(equity: Floats, *, initial: float) -> Floats:
     """Return the fraction each period gains, the first against the initial equity."""
     if not (equity > 0).all() or initial <= 0:
         raise DataError(f"equity of {equity.min()} has no returns; expected positive equity")
-    return np.diff(equity, prepend=initial) / np.concatenate([[initial], equity[:-1]])
+    returns: Floats = np.diff(equity, prepend=initial) / np.concatenate([[initial], equity[:-1]])
+    return returns
 
 
 def r_squared(forecast: Floats, outcome: Floats, reference: Floats) -> float:

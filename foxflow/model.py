@@ -81,7 +81,7 @@ class Model(Protocol):
     name: ClassVar[str]
     Parameters: ClassVar[type[Any]]
 
-    def __init__(self, parameters: Any) -> None: ...
+    def __init__(self, parameters: Any) -> None: ...  # noqa: ANN401  (an instance of the plugin's own Parameters)
 
     @property
     def warmup_bars(self) -> int:

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from foxflow.config import from_mapping
 from foxflow.errors import PluginError, unknown
-from foxflow.model import Model
+
+if TYPE_CHECKING:
+    # Listing models must not load numpy and polars.
+    from foxflow.model import Model
 
 GROUP = "foxflow.models"
 
@@ -30,7 +33,7 @@ def installed() -> dict[str, EntryPoint]:
     return found
 
 
-def load(name: str) -> type[Model]:
+def load(name: str) -> "type[Model]":
     """Return the plugin class of that name.
 
     Raises
@@ -50,10 +53,10 @@ def load(name: str) -> type[Model]:
     missing = [m for m in ("name", "Parameters", "fit", "load", "warmup_bars") if not hasattr(plugin, m)]
     if missing:
         raise PluginError(f"model {name!r} lacks {', '.join(missing)}; see foxflow.model for the contract")
-    return cast(type[Model], plugin)
+    return cast("type[Model]", plugin)
 
 
-def build(name: str, options: Mapping[str, object]) -> Model:
+def build(name: str, options: Mapping[str, object]) -> "Model":
     """Return the plugin of that name with its options checked against its own `Parameters`."""
     plugin = load(name)
     return plugin(from_mapping(plugin.Parameters, options, section="model"))

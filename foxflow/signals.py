@@ -8,7 +8,7 @@ from foxflow.config import Strategy
 from foxflow.dataset import Floats
 from foxflow.errors import ConfigError
 
-POSITION_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "signal": pl.Float64, "position": pl.Float64})
+POSITION_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "signal": pl.Float64(), "position": pl.Float64()})
 
 
 def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, values: str) -> pl.DataFrame:
@@ -39,7 +39,7 @@ def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, valu
         .with_columns(signal=signal.over("symbol", order_by="ts"))
         .with_columns(position=pl.col("signal") * strategy.position_limit)
     )
-    return _within_gross_limit(rows, strategy.gross_limit).select(list(POSITION_SCHEMA)).cast(dict(POSITION_SCHEMA))
+    return _within_gross_limit(rows, strategy.gross_limit).select(POSITION_SCHEMA.names()).cast(POSITION_SCHEMA)
 
 
 def _direction(strategy: Strategy) -> pl.Expr:

@@ -6,7 +6,8 @@ it. The seed of a fit derives from (config seed, cut), never from the fold's num
 
 import contextlib
 import hashlib
-import multiprocessing
+import multiprocessing.process
+import multiprocessing.queues
 import os
 import queue
 import signal
@@ -17,19 +18,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from foxflow import registry, splits
+from foxflow import dataset, registry
 from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
 from foxflow.errors import PluginError
 from foxflow.model import Epoch, Fitted
 from foxflow.splits import Fold
 
-FORECAST_SCHEMA = pl.Schema({"symbol": pl.String, "ts": TS, "fold": pl.Int32, "forecast": pl.Float64})
+FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32(), "forecast": pl.Float64()})
 ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -72,7 +73,19 @@ class FoldResult:
         return losses[self.best_epoch] < losses[0]
 
 
-FoldProgress = Callable[[int, Epoch, int], None]
+@dataclass(frozen=True)
+class FoldEvent:
+    """An epoch that ended, or, without `epoch`, a fold that ended; of `n_folds` fits with `planned` epochs."""
+
+    fold: int
+    n_folds: int
+    epoch: Epoch | None
+    planned: int
+
+
+Events: TypeAlias = "multiprocessing.queues.Queue[tuple[int, Epoch, int]]"
+FoldProgress = Callable[[FoldEvent], None]
+EpochProgress = Callable[[int, Epoch, int], None]
 """Called with the fold's number, the epoch and the number of epochs planned."""
 
 
@@ -82,11 +95,11 @@ def fit_seed(seed: int, cut: int) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, progress: FoldProgress) -> FoldResult:
+def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, progress: EpochProgress) -> FoldResult:
     """Return one fold's fit and forecasts; with `folder`, the fitted model is saved there."""
     started = time.monotonic()
     model = registry.build(recipe.model, recipe.options)
-    pieces = splits.parts(data, fold, warmup_bars=model.warmup_bars)
+    pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
     scaler = Scaler.fit(pieces.train, clip=recipe.clip)
     valid = scaler.apply(pieces.valid)
     fitted = model.fit(
@@ -101,7 +114,13 @@ def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, 
     outcome = _forecast(fitted, valid, recipe.model)
     errors = np.concatenate([(f - s.label)[s.weight > 0] for f, s in zip(outcome, valid.series, strict=True)])
     weights = np.concatenate([s.weight[s.weight > 0] for s in valid.series])
-    forecasts = _empty() if fold.is_final else _out_of_sample(fitted, data, fold, pieces.cut, scaler, model.warmup_bars, recipe.model)
+    forecasts = (
+        _empty()
+        if fold.is_final
+        else _out_of_sample(
+            fitted, data, fold, cut=pieces.cut, scaler=scaler, warmup_bars=model.warmup_bars, name=recipe.model
+        )
+    )
     counts = dict(forecasts.group_by("symbol").len().iter_rows())
     return FoldResult(
         fold=fold,
@@ -119,10 +138,10 @@ def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, 
 
 
 def _out_of_sample(
-    fitted: Fitted, data: Dataset, fold: Fold, cut: int, scaler: Scaler, warmup_bars: int, name: str
+    fitted: Fitted, data: Dataset, fold: Fold, *, cut: int, scaler: Scaler, warmup_bars: int, name: str
 ) -> pl.DataFrame:
     """Return the forecasts of the test span, in label units: valid bars of symbols that are warm."""
-    stream = splits.test_data(data, fold, cut=cut, warmup_bars=warmup_bars)
+    stream = dataset.test_data(data, fold, cut=cut, warmup_bars=warmup_bars)
     scaled = _forecast(fitted, scaler.apply(stream), name)
     whole = {s.symbol: s for s in data.series}
     frames = []
@@ -193,9 +212,11 @@ def run(
         try:
             while pending:
                 done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-                _relay(events, progress)
+                _relay(events, progress, len(order))
                 for future in done:
                     future.result()
+                    if progress is not None:
+                        progress(FoldEvent(futures[future].number, len(order), None, 0))
         except BrokenProcessPool as e:
             raise PluginError(
                 f"a process that fits model {recipe.model!r} was killed, most likely for memory; lower [experiment] "
@@ -205,16 +226,16 @@ def run(
     return [results[fold.number] for fold in folds]
 
 
-def _relay(events: Any, progress: FoldProgress | None) -> None:
+def _relay(events: Events, progress: FoldProgress | None, n_folds: int) -> None:
     with contextlib.suppress(queue.Empty):
         while True:
-            event = events.get_nowait()
+            number, epoch, planned = events.get_nowait()
             if progress is not None:
-                progress(*event)
+                progress(FoldEvent(number, n_folds, epoch, planned))
 
 
 @contextlib.contextmanager
-def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Any]]:
+def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Events]]:
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     events = context.Queue()
@@ -241,13 +262,18 @@ def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[Process
 _worker: dict[str, Any] = {}
 
 
-def _start(data: Dataset, recipe: Recipe, events: Any) -> None:
+def _start(data: Dataset, recipe: Recipe, events: Events) -> None:
     """Set up a worker process: it leaves Ctrl-C to its parent and ends when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _worker.update(data=data, recipe=recipe, events=events)
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _work(fold: Fold, folder: Path | None) -> FoldResult:
@@ -263,7 +289,7 @@ def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:
 
 
 def forecasts_sha256(forecasts: pl.DataFrame) -> str:
-    """Return the sha256 over rows by (symbol, ts): symbol and NUL, ts as int64 us, forecast as little-endian float64."""
+    """Return the sha256 over rows by (symbol, ts): symbol, NUL, ts as int64 us, forecast as float64; little-endian."""
     digest = hashlib.sha256()
     rows = forecasts.sort("symbol", "ts").select("symbol", pl.col("ts").dt.timestamp("us"), "forecast")
     for symbol, ts, forecast in rows.iter_rows():

@@ -3,17 +3,18 @@
 All forecasts are of the label `forward_volatility`: the log of a volatility per bar.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from foxflow import labels
-from foxflow.features import log_price
-from foxflow.metrics import qlike, r_squared
+from foxflow.bars import log_price
+from foxflow.metrics import Floats, qlike, r_squared
 from foxflow.training import FoldResult
 
 EWMA_DECAY = 0.94
+Forecaster = Callable[[pl.DataFrame], Floats]
 
 
 def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
@@ -48,7 +49,7 @@ def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
     return pl.concat([known, simple], how="horizontal")
 
 
-def score(bars: pl.DataFrame, streams: dict[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
+def score(bars: pl.DataFrame, streams: Mapping[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
     """Return R² of log volatility and QLIKE of each forecaster over the rows that all of them forecast.
 
     Parameters
@@ -60,8 +61,8 @@ def score(bars: pl.DataFrame, streams: dict[str, Sequence[FoldResult]], *, horiz
 
     Returns
     -------
-    Columns `forecaster`, `r_squared` (against each symbol's expanding mean), `qlike`, `n_forecasts`. A variance forecast
-    is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
+    Columns `forecaster`, `r_squared` (against each symbol's expanding mean), `qlike`, `n_forecasts`. A variance
+    forecast is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
     """
     rows = references(bars, horizon=horizon).drop_nulls()
     first = next(iter(streams.values()))
@@ -74,8 +75,7 @@ def score(bars: pl.DataFrame, streams: dict[str, Sequence[FoldResult]], *, horiz
         train = rows.filter((ts < fold.valid_start) & (end <= fold.train_limit))
         valid = rows.filter((ts >= fold.valid_start) & (end <= fold.valid_limit))
         test = rows.filter(ts.is_between(fold.test_start, fold.test_end))
-        design = np.linalg.lstsq(_har(train), train["label"].to_numpy(), rcond=None)[0]
-        simple = {"last value": _column("last"), "EWMA(0.94)": _column("ewma"), "HAR": lambda f, d=design: _har(f) @ d}
+        simple = {"last value": _column("last"), "EWMA(0.94)": _column("ewma"), "HAR": _fitted_har(train)}
         for name, forecaster in simple.items():
             error = forecaster(valid) - valid["label"].to_numpy()
             parts.setdefault(name, []).append(
@@ -108,9 +108,14 @@ def score(bars: pl.DataFrame, streams: dict[str, Sequence[FoldResult]], *, horiz
     return pl.DataFrame(scores)
 
 
-def _har(rows: pl.DataFrame) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _regressors(rows: pl.DataFrame) -> Floats:
     return np.column_stack([np.ones(len(rows)), rows.select("day", "week", "month").to_numpy()])
 
 
-def _column(name: str):  # type: ignore[no-untyped-def]
-    return lambda frame: frame[name].to_numpy()
+def _fitted_har(train: pl.DataFrame) -> Forecaster:
+    coefficients = np.linalg.lstsq(_regressors(train), train["label"].to_numpy(), rcond=None)[0]
+    return lambda rows: _regressors(rows) @ coefficients
+
+
+def _column(name: str) -> Forecaster:
+    return lambda rows: rows[name].to_numpy()

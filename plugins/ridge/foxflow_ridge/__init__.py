@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import onnx
-from foxflow.errors import PluginError
-from foxflow.model import CHECKPOINT, Dataset, Epoch, Fitted, Floats, Graphs, Progress, Table
 from onnx import TensorProto, helper, numpy_helper
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from foxflow.errors import PluginError
+from foxflow.model import CHECKPOINT, Dataset, Epoch, Fitted, Floats, Graphs, Progress, Table
+
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters:
+class RidgeParameters:
     """`penalty`: weight of the squared coefficients, as a share of the summed row weights."""
 
     penalty: float = 0.01
@@ -66,9 +66,9 @@ class Ridge:
     """Ridge regression, solved exactly; the intercept is not penalised."""
 
     name: ClassVar[str] = "ridge"
-    Parameters: ClassVar[type[Parameters]] = Parameters
+    Parameters: ClassVar[type[RidgeParameters]] = RidgeParameters
 
-    def __init__(self, parameters: Parameters) -> None:
+    def __init__(self, parameters: RidgeParameters) -> None:
         self.parameters = parameters
 
     @property
@@ -77,7 +77,13 @@ class Ridge:
         return 0
 
     def fit(
-        self, train: Dataset, valid: Dataset, *, seed: int, warm_start: Fitted | None = None, progress: Progress
+        self,
+        train: Dataset,
+        valid: Dataset,
+        *,
+        seed: int,  # noqa: ARG002
+        warm_start: Fitted | None = None,  # noqa: ARG002
+        progress: Progress,
     ) -> FittedRidge:
         """Return the coefficients that minimise the weighted squared error plus the penalty.
 
@@ -96,7 +102,8 @@ class Ridge:
         constant = FittedRidge(np.zeros(len(mean)), float(level))
         fitted = FittedRidge(coefficients, float(level - mean @ coefficients))
         history = tuple(
-            Epoch(number, _loss(each, rows), _loss(each, valid.table())) for number, each in enumerate((constant, fitted))
+            Epoch(number, _loss(each, rows), _loss(each, valid.table()))
+            for number, each in enumerate((constant, fitted))
         )
         for epoch in history:
             progress(epoch, 1)

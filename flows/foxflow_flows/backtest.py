@@ -1,0 +1,108 @@
+"""The backtest flow: `foxflow backtest` as Prefect tasks, with the same numbers."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from foxflow import config as configs
+from foxflow import experiment
+from foxflow.config import Config
+from foxflow.dataset import Dataset
+from foxflow.release import Release
+from foxflow.training import FoldResult
+
+
+@task(cache_policy=NO_CACHE)
+def pull_bars(settings: Config, folder: Path) -> pl.DataFrame:
+    """Return the experiment's adjusted bars from DuckDB."""
+    return experiment.pull_bars(settings, folder)
+
+
+@task(cache_policy=NO_CACHE)
+def build_dataset(settings: Config, adjusted: pl.DataFrame) -> Dataset:
+    """Return the samples."""
+    return experiment.build_dataset(settings, adjusted)
+
+
+@task(cache_policy=NO_CACHE)
+def retrain(settings: Config, data: Dataset, folder: Path) -> list[FoldResult]:
+    """Return the fold results and that of the final fit, saved in `folder`."""
+    return experiment.retrain(settings, data, folder=folder)
+
+
+@task(cache_policy=NO_CACHE)
+def rivals(settings: Config, data: Dataset) -> dict[str, list[FoldResult]]:
+    """Return the baselines' fold results."""
+    return experiment.rivals(settings, data)
+
+
+@task(cache_policy=NO_CACHE)
+def build_release(
+    settings: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
+) -> Release:
+    """Return the verified release of the final fit."""
+    return experiment.build_release(settings, data, results, model_folder, folder)
+
+
+@task(cache_policy=NO_CACHE)
+def score(
+    settings: Config, adjusted: pl.DataFrame, results: list[FoldResult], others: dict[str, list[FoldResult]]
+) -> experiment.Score:
+    """Return what the forecasts were worth."""
+    return experiment.score(settings, adjusted, results, others)
+
+
+@task(cache_policy=NO_CACHE)
+def write(
+    settings: Config,
+    folder: Path,
+    results: list[FoldResult],
+    scored: experiment.Score,
+    bundle: Release,
+    *,
+    seconds: float,
+) -> experiment.Result:
+    """Return the result after writing the run."""
+    return experiment.write(settings, folder, results, scored, bundle, seconds=seconds)
+
+
+@flow(name="backtest", validate_parameters=False)
+def backtest(
+    config: str = "returns",
+    model: str | None = None,
+    overrides: list[str] | None = None,
+    out: str | None = None,
+) -> dict[str, Any]:
+    """Return the summary of a whole experiment, as `foxflow backtest --json` prints it.
+
+    Parameters
+    ----------
+    config
+        A TOML file, or the name of an embedded config.
+    overrides
+        `section.key=value` assignments, as after `--set`.
+    out
+        Folder of store, runs and releases; else $FOXFLOW_HOME, else ./data.
+    """
+    started = time.monotonic()
+    settings = configs.load(config, overrides=overrides or [], model=model)
+    folder = experiment.home(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with experiment.scratch(folder) as work:
+        adjusted = pull_bars(settings, folder)
+        data = build_dataset(settings, adjusted)
+        results = retrain(settings, data, work / "model")
+        others = rivals(settings, data)
+        bundle = build_release(settings, data, results, work / "model", folder)
+        scored = score(settings, adjusted, results, others)
+        result = write(settings, folder, results, scored, bundle, seconds=time.monotonic() - started)
+    get_run_logger().info("report: %s", result.summary["report"])
+    return result.summary
+
+
+if __name__ == "__main__":
+    backtest()

@@ -1,0 +1,149 @@
+"""The released graphs against the fitted float64 model: a release that differs is never given its name."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foxflow.dataset import UNKNOWN_END, Dataset, Floats, Scaler, Series
+from foxflow.errors import ReleaseError
+from foxflow.model import Fitted
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Singles = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A released graph in ONNX Runtime on one CPU thread, with the names of its states."""
+
+    session: "onnxruntime.InferenceSession"
+    past: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def load(cls, content: bytes | str) -> "Graph":
+        """Return the graph of serialised bytes or a file."""
+        try:
+            import onnxruntime
+        except ImportError as e:
+            raise ReleaseError(
+                "ONNX Runtime is not installed; install the extra foxflow[onnx] (CPU) or foxflow[onnx-gpu], never both"
+            ) from e
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        past = {i.name: tuple(i.shape[1:]) for i in session.get_inputs() if i.name.startswith("past_")}
+        return cls(session, past)
+
+    def zero_state(self, batch: int = 1) -> dict[str, Singles]:
+        """Return the state before the first bar."""
+        return {name: np.zeros((batch, *shape), np.float32) for name, shape in self.past.items()}
+
+    def run(
+        self, features: Singles, state: dict[str, Singles]
+    ) -> tuple[Singles, NDArray[np.bool_], dict[str, Singles]]:
+        """Return forecast (without its last axis), valid, and the state after."""
+        outputs: list[Any] = self.session.run(None, {"features": features, **state})
+        names = [o.name for o in self.session.get_outputs()]
+        found = dict(zip(names, outputs, strict=True))
+        after = {name: found["present_" + name.removeprefix("past_")] for name in self.past}
+        return found["forecast"][..., 0], found["valid"], after
+
+
+def stream(step: Graph, features: Singles) -> tuple[Singles, NDArray[np.bool_], dict[str, Singles]]:
+    """Return what `step` says bar by bar over `(n_bars, n_features)` from the zero state."""
+    state = step.zero_state()
+    forecast, valid = np.empty(len(features), np.float32), np.empty(len(features), np.bool_)
+    for i in range(len(features)):
+        one, ok, state = step.run(features[i : i + 1], state)
+        forecast[i], valid[i] = one[0], ok[0]
+    return forecast, valid, state
+
+
+@dataclass(frozen=True)
+class Parity:
+    """The largest difference of each comparison, in units of the forecast's standard deviation."""
+
+    forecast_std: float
+    tolerance: float
+    worst: dict[str, float]
+
+
+def reference(fitted: Fitted, scaler: Scaler, features: Floats) -> Floats:
+    """Return the fitted model's forecasts, label units, over raw `(n_bars, n_features)` from the zero state."""
+    n_bars = len(features)
+    unknown_end = np.full(n_bars, UNKNOWN_END)
+    valid = np.asarray(np.isfinite(features).all(axis=1), dtype=np.bool_)
+    nothing = np.full(n_bars, np.nan)
+    series = Series("window", np.arange(n_bars), features, valid, nothing, unknown_end, np.zeros(n_bars))
+    scaled = scaler.apply(Dataset((), "", 1, 1, (series,)))
+    return scaler.unscale(fitted.forecast(scaled)[0])
+
+
+def check(fitted: Fitted, data: Dataset, scaler: Scaler, *, since: int, step: Graph, window: Graph) -> Parity:
+    """Return how far the graphs are from the fitted model; all must be within 1e-3 of the forecast's deviation.
+
+    Compared: `window` with the model on random, constant and bad windows and over the bars of every symbol from `since`
+    (int64 us) on; `step` bar by bar with `window` over the same bars; a batch of windows with each alone.
+
+    Raises
+    ------
+    ReleaseError
+        Where a difference exceeds the tolerance, a sign differs though |forecast| exceeds it, or `valid` differs.
+    """
+    spans = {s.symbol: s.features[s.ts >= since] for s in data.series}
+    spans = {symbol: f for symbol, f in spans.items() if len(f)}
+    truth = {symbol: reference(fitted, scaler, f) for symbol, f in spans.items()}
+    seen = np.concatenate([t[np.isfinite(spans[s]).all(axis=1)] for s, t in truth.items()])
+    std = float(seen.std())
+    # A model that learned nothing forecasts a constant: its own spread is no measure then.
+    floor = 1e-6 * scaler.label_scale
+    tolerance = max(1e-3 * std, floor)
+    unit = max(std, 1e3 * floor)
+    worst: dict[str, float] = {}
+
+    def compare(name: str, found: NDArray[Any], expected: NDArray[Any]) -> None:
+        difference = np.abs(found.astype(np.float64) - expected)
+        sign = (np.sign(found) != np.sign(expected)) & (np.abs(expected) > tolerance)
+        if not (difference <= tolerance).all() or sign.any():
+            raise ReleaseError(
+                f"{name}: the graph differs from the model by up to {difference.max():.3g}, {int(sign.sum())} sign(s) "
+                f"differ; expected at most {tolerance:.3g} (1e-3 of the forecast's standard deviation {std:.3g}); the "
+                "plugin's to_onnx does not say what its forecast says"
+            )
+        worst[name] = max(worst.get(name, 0.0), float(difference.max()) / unit)
+
+    for name, features in windows(scaler).items():
+        found, valid, _ = window.run(features[None].astype(np.float32), window.zero_state())
+        if (valid[0] != np.isfinite(features).all(axis=1)).any():
+            raise ReleaseError(f"{name} window: the graph's valid flags are wrong; report this as a bug")
+        compare(f"{name} window", found[0], reference(fitted, scaler, features))
+    for symbol, features in spans.items():
+        whole, _, _ = window.run(features[None].astype(np.float32), window.zero_state())
+        compare("window over the out-of-sample span", whole[0], truth[symbol])
+        bar_by_bar, _, _ = stream(step, features.astype(np.float32))
+        compare("step bar by bar", bar_by_bar, whole[0].astype(np.float64))
+    batch = np.stack([w.astype(np.float32) for w in windows(scaler).values()])
+    together, _, _ = window.run(batch, window.zero_state(len(batch)))
+    for alone, found in zip(batch, together, strict=True):
+        compare("batch of windows", found, window.run(alone[None], window.zero_state())[0][0].astype(np.float64))
+    return Parity(std, tolerance, worst)
+
+
+def windows(scaler: Scaler) -> dict[str, Floats]:
+    """Return raw windows of 160 bars: random, constant, extreme, and with bad bars at start, middle and end."""
+    generator = np.random.default_rng(20)
+    shape = (160, len(scaler.median))
+    random = scaler.median + scaler.scale * generator.normal(size=shape)
+    bad = random.copy()
+    bad[0, 0], bad[1, -1], bad[70:75], bad[-1, 0] = np.nan, np.inf, np.nan, -np.inf
+    return {
+        "random": random,
+        "constant": np.broadcast_to(scaler.median, shape).copy(),
+        "extreme": scaler.median + scaler.scale * 100.0 * generator.choice([-1.0, 1.0], size=shape),
+        "bad-bar": bad,
+    }

@@ -1,0 +1,42 @@
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from foxflow import registry
+from foxflow.errors import ConfigError, PluginError
+
+
+def test_installed_models_are_found_by_entry_point() -> None:
+    assert {"mamba2", "ridge"} <= set(registry.installed())
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(PluginError, match=r"unknown model 'rigde'; known: .*ridge.*; did you mean 'ridge'"):
+        registry.load("rigde")
+
+
+def test_a_models_options_are_checked_against_its_own_parameters() -> None:
+    with pytest.raises(ConfigError, match=r"\[model\] unknown key 'penelty'; known: penalty; did you mean 'penalty'"):
+        registry.build("ridge", {"penelty": 1.0})
+    with pytest.raises(ConfigError, match=r"\[model\] penalty = -1.0; expected 0 or more"):
+        registry.build("ridge", {"penalty": -1.0})
+
+
+def test_a_name_claimed_twice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = [EntryPoint("ridge", f"somewhere{i}:Ridge", registry.GROUP) for i in range(2)]
+    monkeypatch.setattr(registry, "entry_points", lambda **_: twice)
+    with pytest.raises(PluginError, match="model 'ridge' is claimed by two distributions"):
+        registry.installed()
+
+
+def test_a_plugin_that_cannot_be_imported_says_from_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda **_: [EntryPoint("gone", "no_such_module:X", registry.GROUP)])
+    with pytest.raises(PluginError, match="model 'gone' cannot be imported from no_such_module:X"):
+        registry.load("gone")
+
+
+def test_listing_models_imports_none_of_them() -> None:
+    code = "import sys; from foxflow import registry; registry.installed(); print([m for m in sys.modules if 'ridge' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
