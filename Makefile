@@ -16,6 +16,7 @@ setup: $(VENV)/.done ## create .venv with pinned versions and every package of t
 
 $(VENV)/.done: constraints.txt $(PROJECTS)
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -qq -c constraints.txt pip
 	$(BIN)/pip install -qq -c constraints.txt --group dev $(PACKAGES)
 	@touch $@
 

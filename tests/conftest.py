@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+
 from foxflow import bars, sample
 from foxflow.bars import BAR_SCHEMA
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 from conftest import daily_bars
+
 from foxflow import backtest
 from foxflow.config import Costs
 from foxflow.signals import POSITION_SCHEMA
@@ -75,7 +76,9 @@ def test_a_buy_never_spends_more_than_the_cash_and_sells_come_first() -> None:
     a = daily_bars([100.0, 100.0, 100.0, 120.0], symbol="A")
     z = daily_bars([50.0, 50.0, 50.0, 50.0], symbol="Z")
     bars = pl.concat([a, z])
-    wanted = pl.concat([targets(bars, [0.0, 1.0, None, None], symbol="A"), targets(bars, [1.0, 0.0, None, None], symbol="Z")])
+    wanted = pl.concat(
+        [targets(bars, [0.0, 1.0, None, None], symbol="A"), targets(bars, [1.0, 0.0, None, None], symbol="Z")]
+    )
     book = backtest.run(wanted, bars, band=0.0, costs=costs(10))
     # Z is bought with all cash, sold, and A bought with what is left, at the same open.
     assert book.fills["symbol"].to_list() == ["Z", "A", "Z"]
@@ -103,9 +106,7 @@ def test_buy_and_hold_starts_a_symbol_at_equal_weight_at_its_entry_with_the_same
     a = daily_bars([100.0] * 6, symbol="A")
     z = daily_bars([10.0, 10.0, 10.0, 10.0, 20.0, 20.0], symbol="Z")
     bars = pl.concat([a, z])
-    wanted = pl.concat(
-        [targets(a, [0.0] * 6, symbol="A"), targets(z, [None, None, 0.0, 0.0, 0.0, 0.0], symbol="Z")]
-    )
+    wanted = pl.concat([targets(a, [0.0] * 6, symbol="A"), targets(z, [None, None, 0.0, 0.0, 0.0, 0.0], symbol="Z")])
     book = backtest.run(wanted, bars, band=0.0, costs=costs(0))
     # All in A from the second bar; half of it moves to Z at the fourth; Z doubles.
     assert book.benchmark_fills.select("symbol", "shares").rows() == [("A", 100.0), ("A", -50.0), ("Z", 500.0)]

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import daily_bars
+
 from foxflow import features
 from foxflow.errors import ConfigError
 from foxflow.features import FEATURES

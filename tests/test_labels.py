@@ -3,6 +3,7 @@ import math
 import polars as pl
 import pytest
 from conftest import daily_bars
+
 from foxflow import labels
 from foxflow.errors import ConfigError
 

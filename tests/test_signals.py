@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+
 from foxflow import signals
 from foxflow.config import Strategy
 from foxflow.errors import ConfigError
@@ -21,7 +22,13 @@ def forecasts(**series: list[float | None]) -> pl.DataFrame:
 
 
 def direction(**changes: object) -> Strategy:
-    settings = {"kind": "direction", "side": "long_short", "threshold_bps": 10.0, "position_limit": 0.2, "rebalance_band": 0.0}
+    settings = {
+        "kind": "direction",
+        "side": "long_short",
+        "threshold_bps": 10.0,
+        "position_limit": 0.2,
+        "rebalance_band": 0.0,
+    }
     return Strategy(**{**settings, **changes})  # type: ignore[arg-type]
 
 
@@ -76,5 +83,7 @@ def test_volatility_target_holds_the_target_over_the_forecast_at_most_the_limit(
 
 
 def test_a_strategy_for_returns_refuses_a_volatility_forecast() -> None:
-    with pytest.raises(ConfigError, match="kind = 'direction' needs a label of returns, but the label is a log volatility"):
+    with pytest.raises(
+        ConfigError, match="kind = 'direction' needs a label of returns, but the label is a log volatility"
+    ):
         signals.positions(forecasts(A=[0.01]), strategy=direction(), horizon=1, values="log volatility")
