@@ -68,9 +68,12 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
 
         try:
             # A margin on both sides, because a calendar must start and end on a session.
-            exchange = exchange_calendars.get_calendar(
-                calendar, start=str(start - timedelta(days=14)), end=str(end + timedelta(days=14))
-            )
+            first, last = start - timedelta(days=14), end + timedelta(days=14)
+            try:
+                exchange = exchange_calendars.get_calendar(calendar, start=str(first), end=str(last))
+            except ValueError:
+                # Some calendars are only known to the end of the year.
+                exchange = exchange_calendars.get_calendar(calendar, start=str(first), end=str(end))
         except exchange_calendars.errors.InvalidCalendarName as e:
             raise DataError(
                 f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"

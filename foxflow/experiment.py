@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,11 @@ def pull_bars(config: Config, folder: Path) -> pl.DataFrame:
     path = open_store(folder, config.data.source)
     raw = store.read_bars(path, bar=config.data.bar, symbols=config.data.symbols)
     events = store.read_events(path, symbols=raw["symbol"].unique().to_list())
+    if len(events) and bars.bar_length(config.data.bar) < timedelta(days=1):
+        raise DataError(
+            f"{events['symbol'][0]} has splits or dividends, which are dated by session, and [data] bar = "
+            f"{config.data.bar!r}; only daily bars can be adjusted: use bar = '1d' or leave that symbol out"
+        )
     return bars.adjust(bars.require(raw, where=str(path)), events)
 
 

