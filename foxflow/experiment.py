@@ -193,6 +193,8 @@ def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
     equity, rival = (sessions[c].to_numpy() for c in ("equity", "benchmark"))
     ratio = metrics.sharpe(metrics.returns_of(equity, initial=cash), periods_per_year=year)
     benchmark = metrics.sharpe(metrics.returns_of(rival, initial=cash), periods_per_year=year)
+    lead = metrics.returns_of(equity, initial=cash) - metrics.returns_of(rival, initial=cash)
+    active = metrics.sharpe(lead, periods_per_year=year)
     value = (book.fills["shares"].abs() * book.fills["price"]).sum()
     cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
     gross = float(equity[-1] - cash + cost)
@@ -207,6 +209,8 @@ def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
         "benchmark_sharpe": benchmark.value,
         "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
         "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
+        "information_ratio": active.value,
+        "information_ratio_ci95": [active.low, active.high],
         "cost_total": cost,
         "cost_share": cost / gross if gross > 0 else float("nan"),
         "sessions_per_year": year,

@@ -61,8 +61,8 @@ def import_files(
     if events is not None:
         if bar_length(bar) != timedelta(days=1) or calendar is None:
             raise DataError(
-                f"events {str(events)!r} with bar = {bar!r} and calendar = {calendar!r}; splits and dividends are dated "
-                "by session and go with daily bars: give --bar 1d and --calendar"
+                f"events {str(events)!r} with bar = {bar!r} and calendar = {calendar!r}; splits and dividends are "
+                "dated by session and go with daily bars: give --bar 1d and --calendar"
             )
         splits = sources.read_events(events, calendar=calendar)
     imported = []

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from foxflow import config
 from foxflow.config import from_mapping, parse, to_document
 from foxflow.errors import ConfigError
@@ -62,7 +63,9 @@ def test_a_value_that_cannot_be_is_refused_by_name(section: str, key: str, value
         parse(broken)
 
 
-@pytest.mark.parametrize(("section", "key"), [("costs", "fee_bps"), ("costs", "slippage_bps"), ("strategy", "rebalance_band")])
+@pytest.mark.parametrize(
+    ("section", "key"), [("costs", "fee_bps"), ("costs", "slippage_bps"), ("strategy", "rebalance_band")]
+)
 def test_costs_and_band_have_no_silent_default(section: str, key: str) -> None:
     broken = document()
     del broken[section][key]
@@ -88,7 +91,7 @@ def test_set_overrides_one_value_and_takes_bare_words_as_text() -> None:
 
 @pytest.mark.parametrize("assignment", ["costs.fee_bps", "fee_bps=1", ".x=1", "costs.=1"])
 def test_a_set_that_is_no_assignment_is_refused(assignment: str) -> None:
-    with pytest.raises(ConfigError, match="expected section.key=value"):
+    with pytest.raises(ConfigError, match=r"expected section\.key=value"):
         config.load(TINY, overrides=[assignment])
 
 
@@ -105,7 +108,7 @@ def test_broken_toml_names_file_and_place(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_lists_the_embedded_configs() -> None:
-    with pytest.raises(ConfigError, match="no config file at 'retruns'; .*returns, volatility"):
+    with pytest.raises(ConfigError, match=r"no config file at 'retruns'; .*returns, volatility"):
         config.load("retruns")
 
 

@@ -3,6 +3,7 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+
 from foxflow import registry
 from foxflow.errors import ConfigError, PluginError
 

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import polars as pl
 import pytest
+
 from foxflow import config, dataset, registry, release, splits, training
 from foxflow.config import to_document
 from foxflow.dataset import Dataset
@@ -112,7 +113,9 @@ def test_verify_reproduces_the_golden_vectors(bundle: release.Release) -> None:
     assert bundle.manifest["golden"]["n_bars"] == 256
 
 
-@pytest.mark.parametrize("kind", ["step.onnx", "window.onnx", "checkpoint.safetensors", "config.toml", "golden/forecast.f32"])
+@pytest.mark.parametrize(
+    "kind", ["step.onnx", "window.onnx", "checkpoint.safetensors", "config.toml", "golden/forecast.f32"]
+)
 def test_a_flipped_byte_in_any_file_is_refused_before_anything_runs(
     bundle: release.Release, tmp_path: Path, kind: str
 ) -> None:
@@ -131,8 +134,14 @@ def edit(manifest: dict[str, object], **changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: edit(m, files={**m["files"], "../step.onnx": m["files"]["step.onnx"]}), "names the file '../step.onnx'"),
-        (lambda m: edit(m, files={k: v for k, v in m["files"].items() if k != "step.onnx"}), "step.onnx is not in the manifest"),
+        (
+            lambda m: edit(m, files={**m["files"], "../step.onnx": m["files"]["step.onnx"]}),
+            "names the file '../step.onnx'",
+        ),
+        (
+            lambda m: edit(m, files={k: v for k, v in m["files"].items() if k != "step.onnx"}),
+            "step.onnx is not in the manifest",
+        ),
         (lambda m: edit(m, files={**m["files"], "extra.onnx": m["files"]["step.onnx"]}), "extra.onnx is missing"),
         (lambda m: edit(m, warmup_bars=3), "the manifest is not the one its name was made from"),
         (lambda m: edit(m, schema=2), "is not a manifest of schema 1"),

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+
 from foxflow import dataset, splits, training
 from foxflow.config import WalkForward
 from foxflow.dataset import Dataset, Scaler, Segments, Series
@@ -17,9 +18,7 @@ RIDGE = Recipe("ridge", {}, 3, 5.0)
 @pytest.fixture(scope="module")
 def data(stocks: pl.DataFrame) -> Dataset:
     three = stocks.filter(pl.col("symbol").is_in(["AAPL", "FB", "GOOG"]))
-    return dataset.build(
-        three, feature_names=["return_1", "volatility_20"], label_name="forward_return", horizon=5
-    )
+    return dataset.build(three, feature_names=["return_1", "volatility_20"], label_name="forward_return", horizon=5)
 
 
 def test_scaler_is_fitted_on_the_training_rows_alone(data: Dataset) -> None:
@@ -116,7 +115,10 @@ def test_forecasts_sha256_is_over_symbol_time_and_the_forecasts_own_bits() -> No
 
     rows = [("B", datetime(2024, 1, 2, tzinfo=UTC), 0, 0.5), ("A", datetime(2024, 1, 1, tzinfo=UTC), 0, -0.0)]
     expected = hashlib.sha256(
-        b"A\0" + struct.pack("<qd", 1_704_067_200_000_000, -0.0) + b"B\0" + struct.pack("<qd", 1_704_153_600_000_000, 0.5)
+        b"A\0"
+        + struct.pack("<qd", 1_704_067_200_000_000, -0.0)
+        + b"B\0"
+        + struct.pack("<qd", 1_704_153_600_000_000, 0.5)
     ).hexdigest()
     assert training.forecasts_sha256(pl.DataFrame(rows, schema=FORECAST_SCHEMA, orient="row")) == expected
 

@@ -133,7 +133,7 @@ def _golden(
     bad = parity.windows(result.scaler)["bad-bar"].astype(np.float32)
     files: dict[str, bytes] = {}
     for prefix, rows in (("", features), ("bad_", bad)):
-        forecast = parity.reference(fitted, result.scaler, rows.astype(np.float64))
+        forecast = parity.reference(fitted, data, result.scaler, rows.astype(np.float64))
         files[f"golden/{prefix}features.f32"] = _raw(rows)
         files[f"golden/{prefix}forecast.f32"] = _raw(forecast)
         files[f"golden/{prefix}valid.u8"] = np.isfinite(rows).all(axis=1).astype(np.uint8).tobytes()

@@ -1,6 +1,6 @@
 """The released graphs against the fitted float64 model: a release that differs is never given its name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,14 +73,17 @@ class Parity:
     worst: dict[str, float]
 
 
-def reference(fitted: Fitted, scaler: Scaler, features: Floats) -> Floats:
-    """Return the fitted model's forecasts, label units, over raw `(n_bars, n_features)` from the zero state."""
+def reference(fitted: Fitted, data: Dataset, scaler: Scaler, features: Floats) -> Floats:
+    """Return the fitted model's forecasts, label units, over raw `(n_bars, n_features)` from the zero state.
+
+    `data` says only what the features are.
+    """
     n_bars = len(features)
     unknown_end = np.full(n_bars, UNKNOWN_END)
     valid = np.asarray(np.isfinite(features).all(axis=1), dtype=np.bool_)
     nothing = np.full(n_bars, np.nan)
     series = Series("window", np.arange(n_bars), features, valid, nothing, unknown_end, np.zeros(n_bars))
-    scaled = scaler.apply(Dataset((), "", 1, 1, (series,)))
+    scaled = scaler.apply(replace(data, series=(series,)))
     return scaler.unscale(fitted.forecast(scaled)[0])
 
 
@@ -97,7 +100,7 @@ def check(fitted: Fitted, data: Dataset, scaler: Scaler, *, since: int, step: Gr
     """
     spans = {s.symbol: s.features[s.ts >= since] for s in data.series}
     spans = {symbol: f for symbol, f in spans.items() if len(f)}
-    truth = {symbol: reference(fitted, scaler, f) for symbol, f in spans.items()}
+    truth = {symbol: reference(fitted, data, scaler, f) for symbol, f in spans.items()}
     seen = np.concatenate([t[np.isfinite(spans[s]).all(axis=1)] for s, t in truth.items()])
     std = float(seen.std())
     # A model that learned nothing forecasts a constant: its own spread is no measure then.
@@ -121,7 +124,7 @@ def check(fitted: Fitted, data: Dataset, scaler: Scaler, *, since: int, step: Gr
         found, valid, _ = window.run(features[None].astype(np.float32), window.zero_state())
         if (valid[0] != np.isfinite(features).all(axis=1)).any():
             raise ReleaseError(f"{name} window: the graph's valid flags are wrong; report this as a bug")
-        compare(f"{name} window", found[0], reference(fitted, scaler, features))
+        compare(f"{name} window", found[0], reference(fitted, data, scaler, features))
     for symbol, features in spans.items():
         whole, _, _ = window.run(features[None].astype(np.float32), window.zero_state())
         compare("window over the out-of-sample span", whole[0], truth[symbol])

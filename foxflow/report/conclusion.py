@@ -1,0 +1,181 @@
+"""What the result shows, in words: pure functions of a run's summary.
+
+Nothing here says more than the numbers do: a good result is still one walk-forward of many that may have been tried.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from foxflow.report.text import count, interval, known, number, percent, ranges
+
+Summary = Mapping[str, Any]
+Standing = Literal["unknown", "loss", "luck", "market", "unexplained", "good"]
+
+# Two-sided, 95 %.
+T_LIMIT = 1.96
+
+CONCLUSIONS: Mapping[Standing, str] = {
+    "unknown": "Nothing can be concluded from this result.",
+    "loss": "It lost money, and by more than bad luck alone would usually explain.",
+    "luck": "This result cannot be told from luck.",
+    "market": "A Sharpe ratio above 0, but no clear lead on buy-and-hold: nothing here shows skill.",
+    "unexplained": "It did better than buy-and-hold, but the forecasts do not explain why.",
+    "good": "Hard to put down to luck alone, which is not yet proof of skill.",
+}
+
+
+def verdict(summary: Summary) -> list[str]:
+    """Return the conclusion and then, sentence by sentence, what it rests on (plain text, not HTML)."""
+    found = [
+        CONCLUSIONS[standing(summary)],
+        _sample(summary),
+        _sharpe(summary),
+        _benchmark(summary),
+        _costs(summary),
+        _forecasts(summary),
+        _rivals(summary),
+        _learning(summary),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def standing(summary: Summary) -> Standing:
+    """Return which conclusion holds; each asks more than the one before it."""
+    low, high = _bounds(summary, "sharpe_ci95")
+    t = known(summary.get("ic_t"))
+    folds = summary.get("folds") or []
+    if low is None or high is None or not summary.get("n_fills"):
+        return "unknown"
+    if high < 0:
+        return "loss"
+    if low <= 0:
+        return "luck"
+    ahead, _ = _bounds(summary, "information_ratio_ci95")
+    if not all(_leads(summary).values()) or ahead is None or ahead <= 0:
+        return "market"
+    if t is None or t < T_LIMIT or not any(f["has_learned"] for f in folds):
+        return "unexplained"
+    return "good"
+
+
+def _bounds(summary: Summary, name: str) -> tuple[float | None, float | None]:
+    low, high = summary.get(name) or (None, None)
+    return known(low), known(high)
+
+
+def _leads(summary: Summary) -> dict[str, bool]:
+    """Return where the strategy is ahead of buy-and-hold; what is not known on either side is no lead."""
+    pairs = {
+        "total return": (known(summary.get("total_return")), known(summary.get("benchmark_total_return"))),
+        "Sharpe ratio": (known(summary.get("sharpe")), known(summary.get("benchmark_sharpe"))),
+    }
+    return {name: ours is not None and theirs is not None and ours > theirs for name, (ours, theirs) in pairs.items()}
+
+
+def _sample(summary: Summary) -> str:
+    if not summary.get("is_sample"):
+        return ""
+    return (
+        "The bars are the embedded sample, five survivors picked with hindsight: whatever they earn says nothing of "
+        "skill."
+    )
+
+
+def _sharpe(summary: Summary) -> str:
+    low, high = _bounds(summary, "sharpe_ci95")
+    if not summary.get("n_fills"):
+        return "It never traded, so there is no Sharpe ratio to judge."
+    if low is None or high is None:
+        return "There is no Sharpe ratio: the returns do not vary, or there are fewer than three."
+    ends = interval(low, high)
+    said = f"The Sharpe ratio is {number(summary['sharpe'])} a year; its 95 % interval, {ends[0]} to {ends[1]},"
+    if high < 0:
+        return (
+            f"{said} lies below 0. Trading the opposite would be one more configuration tried, and would pay the costs "
+            "again."
+        )
+    if low <= 0:
+        return f"{said} contains 0."
+    return f"{said} excludes 0 in this one walk-forward; every configuration tried before it raises the odds of luck."
+
+
+def _benchmark(summary: Summary) -> str:
+    theirs = summary.get("benchmark_total_return")
+    if known(theirs) is None or known(summary.get("total_return")) is None:
+        return "There is no buy-and-hold result to compare with."
+    if not summary.get("n_fills"):
+        return f"Buy-and-hold of the same universe returned {percent(theirs, sign='+')} net of costs."
+    leads = _leads(summary)
+    ahead = [name for name, is_ahead in leads.items() if is_ahead]
+    behind = [name for name, is_ahead in leads.items() if not is_ahead]
+    words = "beat" if ahead else "did not beat"
+    split = f" on {ahead[0]} but not on {behind[0]}" if ahead and behind else ""
+    sharpes = f"{number(summary.get('sharpe'))} against {number(summary.get('benchmark_sharpe'))}"
+    return (
+        f"It {words} buy-and-hold of the same universe net of costs{split}: total return "
+        f"{percent(summary['total_return'], sign='+')} against {percent(theirs, sign='+')}, Sharpe ratio {sharpes}"
+        f"{_lead(summary) if ahead else ''}."
+    )
+
+
+def _lead(summary: Summary) -> str:
+    """Return whether the lead itself, session by session, can be told from luck."""
+    low, high = _bounds(summary, "information_ratio_ci95")
+    if low is None or high is None:
+        return ""
+    ends = interval(low, high)
+    said = f"; the information ratio of the lead is {number(summary['information_ratio'])}, {ends[0]} to {ends[1]}"
+    return f"{said}, so the lead is not established" if low <= 0 else said
+
+
+def _costs(summary: Summary) -> str:
+    if not summary.get("n_fills"):
+        return ""
+    share = known(summary.get("cost_share"))
+    if share is None:
+        return "Before costs there was no profit either."
+    if share >= 1:
+        return f"Costs ate all of the gross profit ({percent(share, 0)} of it)."
+    return f"Costs ate {percent(share, 0)} of the gross profit." if share >= 0.25 else ""
+
+
+def _forecasts(summary: Summary) -> str:
+    ic, t = known(summary.get("ic")), known(summary.get("ic_t"))
+    if ic is None or t is None:
+        return "The forecasts cannot be judged: there is no information coefficient with a t-statistic."
+    said = f"The information coefficient (IC) is {number(ic, 3)}, its t-statistic {number(t)}"
+    if t <= -T_LIMIT:
+        return f"{said}: the forecasts point the wrong way, by more than luck alone would usually explain."
+    if t < T_LIMIT:
+        either = " either" if standing(summary) == "luck" else ""
+        return f"{said}, inside ±{T_LIMIT}: the forecasts cannot be told from luck{either}."
+    return f"{said}: the forecasts carry information in this one walk-forward."
+
+
+def _rivals(summary: Summary) -> str:
+    """Return how a volatility forecast does against the best of the others."""
+    rows = summary.get("forecasters") or []
+    own = [r for r in rows if r["forecaster"] == summary["model"] and known(r["r_squared"]) is not None]
+    others = [r for r in rows if r["forecaster"] != summary["model"] and known(r["r_squared"]) is not None]
+    if not own or not others:
+        return ""
+    best = max(others, key=lambda r: float(r["r_squared"]))
+    lead = "ahead of" if own[0]["r_squared"] > best["r_squared"] else "not ahead of"
+    return (
+        "Volatility persists, so a high IC is no feat, and it says how far prices move, not which way. The model, "
+        f"{summary['model']}, is {lead} the best other forecaster, {best['forecaster']}: R² of log volatility "
+        f"{number(own[0]['r_squared'], 3)} against {number(best['r_squared'], 3)}."
+    )
+
+
+def _learning(summary: Summary) -> str:
+    folds = summary.get("folds") or []
+    idle = [int(f["fold"]) for f in folds if not f["has_learned"]]
+    if not folds:
+        return ""
+    if not idle:
+        return "Every fold's model beat its untrained state on the validation tail."
+    return (
+        f"{len(idle)} of {count(len(folds), 'fold')} learned nothing ({ranges(idle)}): on the validation tail the "
+        "fitted model was no better than the untrained one."
+    )

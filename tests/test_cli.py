@@ -1,0 +1,100 @@
+"""Listing and showing stay light, and bars go in and out of the store."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
+HEAVY = {
+    "torch",
+    "vectorbt",
+    "prefect",
+    "pandas",
+    "onnxruntime",
+    "onnx",
+    "plotly",
+    "numba",
+    "duckdb",
+    "polars",
+    "numpy",
+}
+
+
+def foxflow(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FOXFLOW, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["models", "list"], ["backtest", "--help"], ["bars", "--help"]])
+def test_help_and_models_list_load_no_heavy_library(arguments: list[str]) -> None:
+    code = (
+        "import sys, json\n"
+        f"sys.argv = ['foxflow', *{arguments!r}]\n"
+        "from foxflow.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "print('MODULES', json.dumps(sorted({m.split('.')[0] for m in sys.modules})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = json.loads(done.stdout.rsplit("MODULES ", 1)[1])
+    assert set(modules) & HEAVY == set()
+
+
+def test_models_show_lists_parameters_and_defaults() -> None:
+    rows = json.loads(foxflow("models", "show", "ridge", "--json").stdout)
+    assert rows == [{"parameter": "penalty", "type": "float", "default": 0.01}]
+
+
+def test_doctor_says_which_devices_are_real() -> None:
+    done = foxflow("doctor", "--json")
+    found = {f["check"]: f for f in json.loads(done.stdout)}
+    import torch
+
+    assert ("cuda" in found["torch device"]["detail"].split(" ")[0]) == torch.cuda.is_available()
+    assert "CPU" in found["onnx provider"]["detail"]
+    assert (done.returncode == 0) == all(f["status"] != "wrong" for f in found.values())
+
+
+CSV = """symbol,date,open,high,low,close,volume
+TST,2024-03-14,10,12,9,11,100
+TST,2024-03-15,11,12,10,12,200
+TST,2024-03-18,30,31,29,30,0
+"""
+
+
+def test_bars_are_imported_listed_and_checked(tmp_path: Path) -> None:
+    file = tmp_path / "bars.csv"
+    file.write_text(CSV)
+    out = tmp_path / "home"
+    command = ("bars", "import", file, "--bar", "1d", "--calendar", "XNYS", "--out", out, "--json")
+    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 3, "present": 0}]
+    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 0, "present": 3}]
+    assert json.loads(foxflow("bars", "list", "--out", out, "--json").stdout) == [
+        {"symbol": "TST", "bar": "1d", "rows": 3, "first_ts": "2024-03-14T20:00:00Z", "last_ts": "2024-03-18T20:00:00Z"}
+    ]
+    done = foxflow("bars", "check", "--out", out, "--json")
+    assert done.returncode == 0
+    assert [(f["check"], f["severity"]) for f in json.loads(done.stdout)] == [
+        ("jump", "warning"),
+        ("zero volume", "warning"),
+    ]
+
+
+def test_a_recorded_split_explains_its_jump(tmp_path: Path) -> None:
+    found = json.loads(foxflow("bars", "check", "--sample", "--out", tmp_path, "--json").stdout)
+    jumps = [(f["symbol"], f["ts"][:10]) for f in found if f["check"] == "jump"]
+    # Three 2:1 splits are recorded; what is left is Apple's real fall of 2000-09-29.
+    assert jumps == [("AAPL", "2000-09-29")]
+
+
+def test_an_import_that_is_refused_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "bars.csv"
+    file.write_text(CSV.replace("31,29", "28,29"))
+    done = foxflow("bars", "import", file, "--bar", "1d", "--calendar", "XNYS", "--out", tmp_path / "home")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert not (tmp_path / "home" / "bars.duckdb").exists()
