@@ -10,57 +10,40 @@ import hashlib
 import json
 import math
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import tomli_w
 
 from foxflow import (
-    backtest,
     bars,
     dataset,
+    features,
     ingest,
     labels,
-    metrics,
     registry,
     release,
     report,
+    scoring,
     signals,
     splits,
     store,
     training,
-    volatility,
 )
 from foxflow.config import Config, to_document
 from foxflow.dataset import Dataset
 from foxflow.errors import DataError
+from foxflow.scoring import Score
+from foxflow.scratch import scratch
 from foxflow.training import FoldProgress, FoldResult, Recipe
 
 Stage = Callable[[str], None]
 """Called with the name of the step that starts."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """What the forecasts were worth.
-
-    `outcomes`: `training.FORECAST_SCHEMA` and `label` (null where not known yet); `forecasters`: how a volatility
-    forecast ranks (`volatility.score`), None for other labels.
-    """
-
-    outcomes: pl.DataFrame
-    book: backtest.Book
-    metrics: dict[str, Any]
-    forecasters: pl.DataFrame | None
 
 
 def home(out: str | Path | None) -> Path:
@@ -80,6 +63,15 @@ def open_store(folder: Path, source: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         ingest.import_sample(path)
     return path
+
+
+def require_runnable(config: Config) -> None:
+    """Raise what would otherwise only be found after the bars are read or the folds are fitted."""
+    values = labels.find(config.label.name).values
+    signals.require_fitting(config.strategy, values=values)
+    features.lookback(config.features.names)
+    registry.build(config.model.name, config.model.options)
+    release.require_runtime()
 
 
 def pull_bars(config: Config, folder: Path) -> pl.DataFrame:
@@ -138,96 +130,6 @@ def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:
     return {"ridge": retrain(config, data, model="ridge")}
 
 
-def score(
-    config: Config, adjusted: pl.DataFrame, results: list[FoldResult], others: dict[str, list[FoldResult]]
-) -> Score:
-    """Return what trading and judging the forecasts gives."""
-    forecasts = training.forecasts_of(results)
-    label = labels.find(config.label.name)
-    held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
-    traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
-    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
-    known = labels.compute(adjusted, config.label.name, config.label.horizon).drop("label_end")
-    outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
-    found = {**_forecast_metrics(config, adjusted, outcomes), **_book_metrics(config, book)}
-    forecasters = None
-    if label.values == "log volatility":
-        streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
-        forecasters = volatility.score(adjusted, streams, horizon=config.label.horizon)
-    return Score(outcomes, book, found, forecasters)
-
-
-def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> dict[str, Any]:
-    """Return how forecasts meet outcomes, over the rows whose label is known."""
-    rows = outcomes.with_columns(reference=pl.lit(0.0))
-    if labels.find(config.label.name).values == "log volatility":
-        # A log volatility has no sign of its own: a hit is the right direction from the newest value.
-        newest = volatility.references(adjusted, horizon=config.label.horizon).select("symbol", "ts", reference="last")
-        rows = outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
-    both = rows.drop_nulls()
-    forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
-    date = both["ts"].dt.timestamp("us").to_numpy()
-    ic = metrics.information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
-    rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
-    return {
-        "symbols": sorted(outcomes["symbol"].unique().to_list()),
-        "n_forecasts": len(outcomes),
-        "forecasts_sha256": training.forecasts_sha256(outcomes),
-        "first_ts": outcomes["ts"].min(),
-        "last_ts": outcomes["ts"].max(),
-        "ic": ic.value,
-        "ic_t": ic.t_statistic,
-        "rank_ic": rank.value,
-        "rank_ic_t": rank.t_statistic,
-        "hit_rate": metrics.hit_rate(forecast, outcome, reference),
-        "within_ten_percent": metrics.within_ten_percent(forecast, outcome),
-        "forecast_std": float(forecast.std()),
-    }
-
-
-def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
-    """Return what the book earned and cost, per session of the calendar."""
-    cash = config.costs.initial_cash
-    sessions = per_session(book.equity, config.data.calendar)
-    year = bars.sessions_per_year(config.data.calendar)
-    equity, rival = (sessions[c].to_numpy() for c in ("equity", "benchmark"))
-    ratio = metrics.sharpe(metrics.returns_of(equity, initial=cash), periods_per_year=year)
-    benchmark = metrics.sharpe(metrics.returns_of(rival, initial=cash), periods_per_year=year)
-    lead = metrics.returns_of(equity, initial=cash) - metrics.returns_of(rival, initial=cash)
-    active = metrics.sharpe(lead, periods_per_year=year)
-    value = (book.fills["shares"].abs() * book.fills["price"]).sum()
-    cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
-    gross = float(equity[-1] - cash + cost)
-    return {
-        "sharpe": ratio.value,
-        "sharpe_ci95": [ratio.low, ratio.high],
-        "max_drawdown": float(metrics.drawdown(np.concatenate([[cash], equity])).min()),
-        "turnover": float(value / equity.mean() / (len(equity) / year)),
-        "n_fills": len(book.fills),
-        "total_return": float(equity[-1] / cash - 1),
-        "benchmark_total_return": float(rival[-1] / cash - 1),
-        "benchmark_sharpe": benchmark.value,
-        "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
-        "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
-        "information_ratio": active.value,
-        "information_ratio_ci95": [active.low, active.high],
-        "cost_total": cost,
-        "cost_share": cost / gross if gross > 0 else float("nan"),
-        "sessions_per_year": year,
-    }
-
-
-def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
-    """Return the last equity of each session (`session`, and the columns of `backtest.EQUITY_SCHEMA`).
-
-    Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
-    """
-    first, last = equity["ts"][0].date(), equity["ts"][-1].date()
-    closes = bars.session_closes(calendar, first, last).rename({"ts": "close"}).sort("close")
-    at = closes["close"].search_sorted(equity["ts"], side="left").clip(0, len(closes) - 1)
-    return equity.with_columns(session=closes["session"].gather(at)).group_by("session", maintain_order=True).last()
-
-
 @dataclass(frozen=True)
 class Result:
     """A finished run: its folder and the summary that `--json` prints."""
@@ -239,7 +141,7 @@ class Result:
 def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress: FoldProgress | None = None) -> Result:
     """Return the result of the whole experiment; nothing is left behind where it fails or is interrupted."""
     started = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
+    require_runnable(config)
     with scratch(folder) as work:
         stage("bars")
         adjusted = pull_bars(config, folder)
@@ -250,35 +152,9 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
         stage("release")
         bundle = build_release(config, data, results, work / "model", folder)
         stage("score")
-        scored = score(config, adjusted, results, others)
+        scored = scoring.score(config, adjusted, results, others)
         stage("report")
         return write(config, folder, results, scored, bundle, seconds=time.monotonic() - started)
-
-
-@contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """Give a folder for half-done work, on the disk where the result will be renamed to, and remove it at the end.
-
-    What a killed process left there is removed first.
-    """
-    for left in folder.glob(".work-*"):
-        if not _is_running(int(left.name.split("-")[1])):
-            shutil.rmtree(left, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f".work-{os.getpid()}-", dir=folder))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def build_release(
@@ -311,7 +187,6 @@ def write(
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{config.experiment.name}-{config.model.name}-{digest[:8]}"
     target = folder / "runs" / run_id
-    target.parent.mkdir(exist_ok=True)
     walk = [r for r in results if not r.fold.is_final]
     summary = finite(
         {

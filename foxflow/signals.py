@@ -24,12 +24,7 @@ def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, valu
     values
         What the forecasts are: `return` or `log volatility` (see `labels`).
     """
-    wanted = {"direction": "return", "volatility_target": "log volatility"}[strategy.kind]
-    if values != wanted:
-        raise ConfigError(
-            f"[strategy] kind = {strategy.kind!r} needs a label of {wanted}s, but the label is a {values}; choose the "
-            f"other kind or another [label] name"
-        )
+    require_fitting(strategy, values=values)
     signal = _direction(strategy) if strategy.kind == "direction" else _volatility_target(strategy)
     if strategy.hold == "tranches":
         # Each bar opens 1/horizon of the position and closes the part it opened `horizon` bars ago.
@@ -40,6 +35,16 @@ def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, valu
         .with_columns(position=pl.col("signal") * strategy.position_limit)
     )
     return _within_gross_limit(rows, strategy.gross_limit).select(POSITION_SCHEMA.names()).cast(POSITION_SCHEMA)
+
+
+def require_fitting(strategy: Strategy, *, values: str) -> None:
+    """Raise ConfigError where the strategy cannot use forecasts of these values (see `labels`)."""
+    wanted = {"direction": "return", "volatility_target": "log volatility"}[strategy.kind]
+    if values != wanted:
+        raise ConfigError(
+            f"[strategy] kind = {strategy.kind!r} needs a label of {wanted}s, but the label is a {values}; choose the "
+            f"other kind or another [label] name"
+        )
 
 
 def _direction(strategy: Strategy) -> pl.Expr:

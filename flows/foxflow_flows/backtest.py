@@ -9,10 +9,11 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from foxflow import config as configs
-from foxflow import experiment
+from foxflow import experiment, scoring
 from foxflow.config import Config
 from foxflow.dataset import Dataset
 from foxflow.release import Release
+from foxflow.scratch import scratch
 from foxflow.training import FoldResult
 
 
@@ -51,9 +52,9 @@ def build_release(
 @task(cache_policy=NO_CACHE)
 def score(
     settings: Config, adjusted: pl.DataFrame, results: list[FoldResult], others: dict[str, list[FoldResult]]
-) -> experiment.Score:
+) -> scoring.Score:
     """Return what the forecasts were worth."""
-    return experiment.score(settings, adjusted, results, others)
+    return scoring.score(settings, adjusted, results, others)
 
 
 @task(cache_policy=NO_CACHE)
@@ -61,7 +62,7 @@ def write(
     settings: Config,
     folder: Path,
     results: list[FoldResult],
-    scored: experiment.Score,
+    scored: scoring.Score,
     bundle: Release,
     *,
     seconds: float,
@@ -90,9 +91,9 @@ def backtest(
     """
     started = time.monotonic()
     settings = configs.load(config, overrides=overrides or [], model=model)
+    experiment.require_runnable(settings)
     folder = experiment.home(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    with experiment.scratch(folder) as work:
+    with scratch(folder) as work:
         adjusted = pull_bars(settings, folder)
         data = build_dataset(settings, adjusted)
         results = retrain(settings, data, work / "model")

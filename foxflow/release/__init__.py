@@ -15,10 +15,10 @@ from foxflow.errors import DataError
 from foxflow.model import CHECKPOINT, Fitted
 from foxflow.release import bundle, graphs, parity
 from foxflow.release.bundle import Release, find, list_releases, load, verify
-from foxflow.release.parity import Graph, Singles
+from foxflow.release.parity import Graph, Singles, require_runtime
 from foxflow.training import FoldResult
 
-__all__ = ["Release", "build", "find", "list_releases", "load", "verify"]
+__all__ = ["Release", "build", "find", "list_releases", "load", "require_runtime", "verify"]
 
 GOLDEN_BARS = 256
 

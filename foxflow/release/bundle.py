@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import numpy as np
 
 from foxflow.errors import ReleaseError, unknown
 from foxflow.release.parity import Graph, Singles, stream
+from foxflow.scratch import scratch
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -49,9 +48,7 @@ def write(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any], *,
     target = folder / str(manifest["id"])
     if target.exists():
         return load(target)
-    folder.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".work-", dir=folder))
-    try:
+    with scratch(folder) as work:
         for name, content in (*files.items(), (MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())):
             path = work / name
             path.parent.mkdir(exist_ok=True)
@@ -61,8 +58,6 @@ def write(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any], *,
                 os.fsync(f.fileno())
         work.chmod(0o755)
         work.rename(target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     return load(target)
 
 

@@ -1,5 +1,6 @@
 """The released graphs against the fitted float64 model: a release that differs is never given its name."""
 
+import importlib.util
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 Singles = NDArray[np.float32]
 
 
+def require_runtime() -> None:
+    """Raise ReleaseError where ONNX Runtime is not installed."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise ReleaseError(
+            "ONNX Runtime is not installed; install the extra foxflow[onnx] (CPU) or foxflow[onnx-gpu], never both"
+        )
+
+
 @dataclass(frozen=True)
 class Graph:
     """A released graph in ONNX Runtime on one CPU thread, with the names of its states."""
@@ -26,12 +35,9 @@ class Graph:
     @classmethod
     def load(cls, content: bytes | str) -> "Graph":
         """Return the graph of serialised bytes or a file."""
-        try:
-            import onnxruntime
-        except ImportError as e:
-            raise ReleaseError(
-                "ONNX Runtime is not installed; install the extra foxflow[onnx] (CPU) or foxflow[onnx-gpu], never both"
-            ) from e
+        require_runtime()
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3

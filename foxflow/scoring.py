@@ -1,0 +1,116 @@
+"""What the forecasts were worth: judged against outcomes, and traded after costs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from foxflow import backtest, bars, labels, metrics, signals, training, volatility
+from foxflow.config import Config
+from foxflow.training import FoldResult
+
+
+@dataclass(frozen=True)
+class Score:
+    """What the forecasts were worth.
+
+    `outcomes`: `training.FORECAST_SCHEMA` and `label` (null where not known yet); `forecasters`: how a volatility
+    forecast ranks (`volatility.score`), None for other labels.
+    """
+
+    outcomes: pl.DataFrame
+    book: backtest.Book
+    metrics: dict[str, Any]
+    forecasters: pl.DataFrame | None
+
+
+def score(
+    config: Config, adjusted: pl.DataFrame, results: Sequence[FoldResult], others: Mapping[str, Sequence[FoldResult]]
+) -> Score:
+    """Return what trading and judging the forecasts gives."""
+    forecasts = training.forecasts_of(results)
+    label = labels.find(config.label.name)
+    held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
+    traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
+    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
+    known = labels.compute(adjusted, config.label.name, config.label.horizon).drop("label_end")
+    outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
+    found = {**_forecast_metrics(config, adjusted, outcomes), **_book_metrics(config, book)}
+    forecasters = None
+    if label.values == "log volatility":
+        streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
+        forecasters = volatility.score(adjusted, streams, horizon=config.label.horizon)
+    return Score(outcomes, book, found, forecasters)
+
+
+def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> dict[str, Any]:
+    """Return how forecasts meet outcomes, over the rows whose label is known."""
+    rows = outcomes.with_columns(reference=pl.lit(0.0))
+    if labels.find(config.label.name).values == "log volatility":
+        # A log volatility has no sign of its own: a hit is the right direction from the newest value.
+        newest = volatility.references(adjusted, horizon=config.label.horizon).select("symbol", "ts", reference="last")
+        rows = outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
+    both = rows.drop_nulls()
+    forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
+    date = both["ts"].dt.timestamp("us").to_numpy()
+    ic = metrics.information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
+    rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
+    return {
+        "symbols": sorted(outcomes["symbol"].unique().to_list()),
+        "n_forecasts": len(outcomes),
+        "forecasts_sha256": training.forecasts_sha256(outcomes),
+        "first_ts": outcomes["ts"].min(),
+        "last_ts": outcomes["ts"].max(),
+        "ic": ic.value,
+        "ic_t": ic.t_statistic,
+        "rank_ic": rank.value,
+        "rank_ic_t": rank.t_statistic,
+        "hit_rate": metrics.hit_rate(forecast, outcome, reference),
+        "within_ten_percent": metrics.within_ten_percent(forecast, outcome),
+        "forecast_std": float(forecast.std()),
+    }
+
+
+def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
+    """Return what the book earned and cost, per session of the calendar."""
+    cash = config.costs.initial_cash
+    sessions = per_session(book.equity, config.data.calendar)
+    year = bars.sessions_per_year(config.data.calendar)
+    equity, rival = (sessions[c].to_numpy() for c in ("equity", "benchmark"))
+    ratio = metrics.sharpe(metrics.returns_of(equity, initial=cash), periods_per_year=year)
+    benchmark = metrics.sharpe(metrics.returns_of(rival, initial=cash), periods_per_year=year)
+    lead = metrics.returns_of(equity, initial=cash) - metrics.returns_of(rival, initial=cash)
+    active = metrics.sharpe(lead, periods_per_year=year)
+    value = (book.fills["shares"].abs() * book.fills["price"]).sum()
+    cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
+    gross = float(equity[-1] - cash + cost)
+    return {
+        "sharpe": ratio.value,
+        "sharpe_ci95": [ratio.low, ratio.high],
+        "max_drawdown": float(metrics.drawdown(np.concatenate([[cash], equity])).min()),
+        "turnover": float(value / equity.mean() / (len(equity) / year)),
+        "n_fills": len(book.fills),
+        "total_return": float(equity[-1] / cash - 1),
+        "benchmark_total_return": float(rival[-1] / cash - 1),
+        "benchmark_sharpe": benchmark.value,
+        "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
+        "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
+        "information_ratio": active.value,
+        "information_ratio_ci95": [active.low, active.high],
+        "cost_total": cost,
+        "cost_share": cost / gross if gross > 0 else float("nan"),
+        "sessions_per_year": year,
+    }
+
+
+def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
+    """Return the last equity of each session (`session`, and the columns of `backtest.EQUITY_SCHEMA`).
+
+    Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
+    """
+    first, last = equity["ts"][0].date(), equity["ts"][-1].date()
+    closes = bars.session_closes(calendar, first, last).rename({"ts": "close"}).sort("close")
+    at = closes["close"].search_sorted(equity["ts"], side="left").clip(0, len(closes) - 1)
+    return equity.with_columns(session=closes["session"].gather(at)).group_by("session", maintain_order=True).last()
