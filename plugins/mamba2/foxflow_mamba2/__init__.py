@@ -1,0 +1,1 @@
+"""Mamba-2 as a foxflow model."""

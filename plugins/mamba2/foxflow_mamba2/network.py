@@ -1,0 +1,88 @@
+"""The network: features in, layers of `Block`, one forecast at every bar.
+
+Axes: B batch, T bars, F features, M model width.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from foxflow_mamba2.block import Block, RMSNorm
+from foxflow_mamba2.projection import project
+from foxflow_torch.network import Network
+
+Layer = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class Mamba2Network(Network):
+    """A stack of Mamba-2 layers whose state is each layer's last convolved bars and its scan's state.
+
+    The head starts at zero: untrained, the network forecasts the mean of the training labels, so any validation loss
+    below epoch 0's is something learned.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        d_model: int,
+        n_layers: int,
+        expand: int,
+        head_dim: int,
+        d_state: int,
+        d_conv: int,
+        dropout: float,
+        spectral_limit: float,
+    ) -> None:
+        super().__init__()
+        self.spectral_limit = spectral_limit
+        self.in_proj = nn.Linear(n_features, d_model, dtype=torch.float64)
+        self.blocks = nn.ModuleList(
+            Block(
+                d_model,
+                d_inner=expand * d_model,
+                head_dim=head_dim,
+                d_state=d_state,
+                d_conv=d_conv,
+                dropout=dropout,
+                depth=n_layers,
+                spectral_limit=spectral_limit,
+            )
+            for _ in range(n_layers)
+        )
+        self.norm = RMSNorm(d_model)
+        self.head = nn.Linear(d_model, 1, dtype=torch.float64)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def state_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return `conv_i` and `ssm_i` for each layer i."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        for i, block in enumerate(self._layers()):
+            shapes[f"conv_{i}"], shapes[f"ssm_{i}"] = block.state_shapes()
+        return shapes
+
+    def forward(self, features_BTF: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """Return a window's forecasts `(B, T, 1)` and the state after its last bar."""
+        return self._run([block.__call__ for block in self._layers()], features_BTF, state)
+
+    def step(self, features_BF: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
+        """Return one bar's forecast `(B, 1)` and the state after it."""
+        return self._run([block.step for block in self._layers()], features_BF, state)
+
+    def after_step(self) -> dict[str, float]:
+        """Project every head to the spectral limit; record how many it binds."""
+        bound = [project(b.A_log_H, b.dt_bias_H, limit=self.spectral_limit) for b in self._layers()]
+        return {"heads_at_limit": float(sum(bound))}
+
+    def _layers(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def _run(self, layers: list[Layer], features: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        hidden = self.in_proj(features)
+        present: list[Tensor] = []
+        for layer, past_conv, past_ssm in zip(layers, state[::2], state[1::2], strict=True):
+            hidden, conv, ssm = layer(hidden, past_conv, past_ssm)
+            present += (conv, ssm)
+        return self.head(self.norm(hidden)), *present

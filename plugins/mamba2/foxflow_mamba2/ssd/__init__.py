@@ -1,0 +1,116 @@
+"""The scan of Mamba-2 behind one door: `ssd_scan` checks shapes and picks an implementation.
+
+Axes: B batch, L bars, H heads, G groups (H a multiple of G), P head width, N state width.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, overload
+
+from torch import Tensor
+
+from foxflow.errors import unknown
+from foxflow_mamba2.ssd.chunked import ssd_chunked
+from foxflow_mamba2.ssd.naive import ssd_naive, ssd_step
+
+__all__ = ["SCANS", "ssd_scan", "ssd_step"]
+
+Scan = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+
+SCANS: Mapping[str, Scan] = {"chunked": ssd_chunked, "naive": ssd_naive}
+
+
+@overload
+def ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = ...,
+    *,
+    initial_state: Tensor | None = ...,
+    return_final_state: Literal[False] = ...,
+    impl: str = ...,
+) -> Tensor: ...
+@overload
+def ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = ...,
+    *,
+    initial_state: Tensor | None = ...,
+    return_final_state: Literal[True],
+    impl: str = ...,
+) -> tuple[Tensor, Tensor]: ...
+def ssd_scan(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    *,
+    initial_state: Tensor | None = None,
+    return_final_state: bool = False,
+    impl: str = "auto",
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Return `y_t = C_t h_t + D x_t` of `h_t = exp(dt_t A) h_{t-1} + dt_t B_t x_t^T` (Dao and Gu 2024).
+
+    Parameters
+    ----------
+    x, dt, A
+        `(B, L, H, P)`; `(B, L, H)`, positive; `(H,)`, negative. L is at least 1.
+    B, C
+        `(B, L, G, N)`; H/G consecutive heads share a group.
+    D
+        `(H,)`; None adds no skip.
+    initial_state
+        `(B, H, P, N)`; None is zero.
+    return_final_state
+        Return `(y, state)`, the state `(B, H, P, N)` after bar L.
+    impl
+        `auto` (the fastest for the tensors given) or a name in `SCANS`.
+
+    Returns
+    -------
+    y `(B, L, H, P)`, or `(y, state)`. Differentiable in every tensor.
+
+    Raises
+    ------
+    ValueError
+        Unknown `impl`, or tensors whose shapes, dtypes or devices don't fit each other.
+    """
+    if impl != "auto" and impl not in SCANS:
+        raise ValueError(unknown("impl", impl, ("auto", *SCANS)))
+    _check(x, dt, A, B, C, D, initial_state)
+    scan = SCANS["chunked" if impl == "auto" else impl]
+    state = x.new_zeros(x.shape[0], x.shape[2], x.shape[3], B.shape[3]) if initial_state is None else initial_state
+    y, state = scan(x, dt, A, B, C, D, state)
+    return (y, state) if return_final_state else y
+
+
+def _check(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, state: Tensor | None) -> None:
+    if x.dim() != 4 or B.dim() != 4:
+        raise ValueError(f"x {tuple(x.shape)} and B {tuple(B.shape)}; expected axes (B, L, H, P) and (B, L, G, N)")
+    n_batch, n_bars, n_heads, head_dim = x.shape
+    n_groups, d_state = B.shape[2:]
+    if n_groups < 1 or n_heads % n_groups:
+        raise ValueError(f"{n_heads} heads in {n_groups} groups; expected a whole number of heads in a group")
+    expected: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
+        "dt": (dt, (n_batch, n_bars, n_heads)),
+        "A": (A, (n_heads,)),
+        "B": (B, (n_batch, n_bars, n_groups, d_state)),
+        "C": (C, (n_batch, n_bars, n_groups, d_state)),
+        "D": (D, (n_heads,)),
+        "initial_state": (state, (n_batch, n_heads, head_dim, d_state)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor is None:
+            continue
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} beside x {tuple(x.shape)}")
+        if tensor.dtype != x.dtype or tensor.device != x.device:
+            raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}; expected {x.dtype} on {x.device}, as x is")

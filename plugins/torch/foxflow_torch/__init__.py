@@ -1,0 +1,1 @@
+"""What every Torch plugin of foxflow shares: the training loop, the stream, checkpoints and the export."""
