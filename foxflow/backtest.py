@@ -43,6 +43,10 @@ HELD_SCHEMA = pl.Schema(
 )
 
 
+# A fill below this share of the initial cash is no fill.
+DUST = 1e-9
+
+
 @dataclass(frozen=True)
 class Book:
     """What a strategy did: `equity` (`EQUITY_SCHEMA`), `fills` (`FILL_SCHEMA`), `held` (`HELD_SCHEMA`).
@@ -141,10 +145,12 @@ def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _
             price = prices.open[i, j] * (1 + slip * np.sign(order[j]))
             if order[j] > 0:
                 order[j] = min(order[j], max(cash, 0.0) / (price * (1 + fee)))
+            # What rounding left of the cash buys nothing: vectorbt would reject an order of that size.
+            if abs(order[j]) * price < DUST * costs.initial_cash:
+                continue
             cash -= order[j] * price + abs(order[j]) * price * fee
             shares[j] += order[j]
-            if order[j] != 0:
-                size[i, j] = order[j]
+            size[i, j] = order[j]
         order[ready] = np.nan
         last = np.where(np.isfinite(prices.close[i]), prices.close[i], last)
         equity[i] = cash + shares @ last

@@ -33,9 +33,9 @@ def steps(net: Mamba2Network, bars_BTF: Tensor, state: tuple[Tensor, ...]) -> tu
     return torch.stack(forecasts, 1), state
 
 
-def test_default_network_has_about_16000_parameters() -> None:
+def test_default_network_has_about_8500_parameters() -> None:
     made = _network(Mamba2Parameters(), n_features=12)
-    assert sum(p.numel() for p in made.parameters()) == 16_249
+    assert sum(p.numel() for p in made.parameters()) == 8_377
 
 
 def test_untrained_network_forecasts_exactly_zero() -> None:

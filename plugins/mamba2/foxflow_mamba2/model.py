@@ -17,7 +17,7 @@ from foxflow_torch.trainer import train as train_network
 
 @dataclass(frozen=True, kw_only=True)
 class Mamba2Parameters(Training):
-    """The network's sizes beside how it is trained; about 16,000 network parameters at 12 features.
+    """The network's sizes beside how it is trained; about 8,500 network parameters at 12 features.
 
     The inner width is `expand * d_model`, in heads of `head_dim`; each head keeps `head_dim * d_state` numbers from bar
     to bar, and the convolution before it sees `d_conv` bars. At its nominal step no head keeps more than
@@ -25,7 +25,7 @@ class Mamba2Parameters(Training):
     """
 
     d_model: int = 32
-    n_layers: int = 2
+    n_layers: int = 1
     expand: int = 2
     head_dim: int = 16
     d_state: int = 16

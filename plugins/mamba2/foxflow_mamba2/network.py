@@ -18,7 +18,8 @@ Layer = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 class Mamba2Network(Network):
     """A stack of Mamba-2 layers whose state is each layer's last convolved bars and its scan's state.
 
-    The head starts at zero: untrained, the network forecasts the mean of the training labels, so any validation loss
+    A linear skip leads from the features to the forecast, for what is linear in them would otherwise have to pass norms
+    that take the size away. Head and skip start at zero: untrained, the network forecasts the mean of the training labels, so any validation loss
     below epoch 0's is something learned.
     """
 
@@ -54,6 +55,8 @@ class Mamba2Network(Network):
         self.norm = RMSNorm(d_model)
         self.head = nn.Linear(d_model, 1, dtype=torch.float64)
         nn.init.zeros_(self.head.weight)
+        self.skip = nn.Linear(n_features, 1, bias=False, dtype=torch.float64)
+        nn.init.zeros_(self.skip.weight)
         nn.init.zeros_(self.head.bias)
 
     def state_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -85,4 +88,4 @@ class Mamba2Network(Network):
         for layer, past_conv, past_ssm in zip(layers, state[::2], state[1::2], strict=True):
             hidden, conv, ssm = layer(hidden, past_conv, past_ssm)
             present += (conv, ssm)
-        return self.head(self.norm(hidden)), *present
+        return self.head(self.norm(hidden)) + self.skip(features), *present

@@ -32,16 +32,16 @@ class Training:
     `weight_decay` (decoupled, Loshchilov and Hutter 2019) shrinks matrices only.
     """
 
-    learning_rate: float = 0.002
+    learning_rate: float = 0.003
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     batch_size: int = 16
-    segment_length: int = 256
+    segment_length: int = 128
     burn_in: int = 32
     warmup_bars: int = 64
-    epochs: int = 8
-    steps_per_epoch: int = 8
-    patience: int = 4
+    epochs: int = 20
+    steps_per_epoch: int = 4
+    patience: int = 6
     dtype: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
