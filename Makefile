@@ -37,8 +37,8 @@ check: setup ## ruff, ruff format, mypy strict, import-linter, deptry, codespell
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
-	$(BIN)/deptry .
-	for p in flows plugins/torch plugins/mamba2 plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry --config $(CURDIR)/pyproject.toml .) || exit 1; done
+	$(BIN)/deptry foxflow
+	for p in flows plugins/torch plugins/mamba2 plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell $(SOURCES) tests docs README.md CHANGELOG.md Makefile
 
 clean: ## remove .venv and caches; data/ stays

@@ -3,38 +3,17 @@
 import json
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, TypeVar
 
-import typer
+import click
 
 from foxflow.errors import FoxflowError
 
-app = typer.Typer(
-    name="foxflow",
-    help="Backtests with scheduled retraining: walk-forward forecasts scored after costs, and an ONNX release.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-bars_app = typer.Typer(help="Import, list and check bars.", no_args_is_help=True)
-models_app = typer.Typer(help="The installed model plugins.", no_args_is_help=True)
-release_app = typer.Typer(help="List and verify releases.", no_args_is_help=True)
-app.add_typer(bars_app, name="bars")
-app.add_typer(models_app, name="models")
-app.add_typer(release_app, name="release")
-
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="Folder of store, runs and releases; else $FOXFLOW_HOME, else ./data."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Sample = Annotated[bool, typer.Option("--sample", help="The embedded sample instead of the store.")]
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def main() -> None:
@@ -42,30 +21,76 @@ def main() -> None:
     # Ended politely, a run removes what is half done, as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app()
+        app(prog_name="foxflow")
     except FoxflowError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(1)
 
 
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="foxflow")
+def app() -> None:
+    """Backtests with scheduled retraining: walk-forward forecasts scored after costs, and an ONNX release."""
+
+
+@app.group("bars")
+def bars_group() -> None:
+    """Import, list and check bars."""
+
+
+@app.group("models")
+def models_group() -> None:
+    """List and show the installed model plugins."""
+
+
+@app.group("release")
+def release_group() -> None:
+    """List and verify releases."""
+
+
+def _out(command: Command) -> Command:
+    help_ = "Folder of store, runs and releases; else $FOXFLOW_HOME, else ./data."
+    return click.option("--out", type=click.Path(path_type=Path, file_okay=False), help=help_)(command)
+
+
+def _json(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")(command)
+
+
+def _sample(command: Command) -> Command:
+    return click.option("--sample", is_flag=True, help="The embedded sample instead of the store.")(command)
+
+
 @app.command()
+@click.argument("config", default="returns")
+@click.option(
+    "--model", metavar="NAME", help="Run this model, with its own defaults if it is another than the config's."
+)
+@click.option("--symbols", metavar="A,B", help="Only these symbols, separated by commas.")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override the config; may be repeated."
+)
+@_out
+@_json
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 def backtest(
-    config: Annotated[str, typer.Argument(help="A TOML file, or the name of an embedded config.")] = "returns",
-    model: Annotated[str | None, typer.Option(help="Run this model, with its own defaults if it is another.")] = None,
-    symbols: Annotated[str | None, typer.Option(help="Only these symbols, separated by commas.")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="section.key=value, overriding the config; may be repeated.")
-    ] = None,
-    out: Out = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    config: str,
+    model: str | None,
+    symbols: str | None,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
-    """Retrain fold by fold, forecast out of sample, score after costs; writes a report and a release."""
+    """Retrain fold by fold, forecast out of sample, score after costs; write a report and a release.
+
+    CONFIG is a TOML file or the name of an embedded config: returns (the default) or volatility.
+    """
     from foxflow import config as configs
     from foxflow import experiment
     from foxflow.progress import FoldBars
 
-    overrides = list(assignments or [])
+    overrides = list(assignments)
     if symbols is not None:
         chosen = [s.strip() for s in symbols.split(",") if s.strip()]
         overrides.append(f"data.symbols={json.dumps(chosen)}")
@@ -78,23 +103,32 @@ def backtest(
         _print_summary(result.summary)
 
 
-@bars_app.command("import")
+@bars_group.command("import")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--bar", required=True, metavar="LENGTH", help="Bar length: 1m, 15m, 1h, 1d.")
+@click.option("--symbol", help="Symbol of a file that names none, or the one to take.")
+@click.option("--stamp", type=click.Choice(["open", "close"]), help="Whether a time is the bar's open or its close.")
+@click.option("--tz", metavar="ZONE", help="Zone of times without an offset, as in America/New_York.")
+@click.option("--calendar", metavar="EXCHANGE", help="Exchange whose sessions daily dates are, as in XNYS.")
+@click.option(
+    "--events",
+    type=click.Path(path_type=Path),
+    help="File of splits and dividends: symbol, session, kind, value; needs --calendar.",
+)
+@_out
+@_json
 def bars_import(
-    paths: Annotated[list[Path], typer.Argument(help="CSV (plain or gz) or Parquet files.")],
-    bar: Annotated[str, typer.Option(help="Bar length: 1m, 15m, 1h, 1d.")],
-    symbol: Annotated[str | None, typer.Option(help="Symbol of a file that names none, or the one to take.")] = None,
-    stamp: Annotated[
-        Literal["open", "close"] | None, typer.Option(help="Whether a time is the bar's open or its close.")
-    ] = None,
-    tz: Annotated[str | None, typer.Option(help="Zone of times without an offset, as in America/New_York.")] = None,
-    calendar: Annotated[str | None, typer.Option(help="Exchange of daily dates, as in XNYS.")] = None,
-    events: Annotated[
-        Path | None, typer.Option(help="Splits and dividends: symbol, session, kind, value; needs --calendar.")
-    ] = None,
-    out: Out = None,
-    as_json: Json = False,
+    paths: tuple[Path, ...],
+    bar: str,
+    symbol: str | None,
+    stamp: str | None,
+    tz: str | None,
+    calendar: str | None,
+    events: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
-    """Import bars into the store: all files or none; the same file twice changes nothing."""
+    """Import bars from CSV (plain or gz) or Parquet: all files or none; the same file twice changes nothing."""
     from foxflow import experiment, ingest
 
     with _interruptible():
@@ -112,8 +146,11 @@ def bars_import(
     _print_rows(rows, as_json=as_json, title="imported")
 
 
-@bars_app.command("list")
-def bars_list(out: Out = None, sample: Sample = False, as_json: Json = False) -> None:
+@bars_group.command("list")
+@_out
+@_sample
+@_json
+def bars_list(out: Path | None, sample: bool, as_json: bool) -> None:
     """List the symbols of the store: bar length, number of bars, first and last."""
     from foxflow import experiment, store
 
@@ -121,13 +158,12 @@ def bars_list(out: Out = None, sample: Sample = False, as_json: Json = False) ->
     _print_rows(table.to_dicts(), as_json=as_json, title="bars")
 
 
-@bars_app.command("check")
-def bars_check(
-    bar: Annotated[str, typer.Option(help="Bar length to check.")] = "1d",
-    out: Out = None,
-    sample: Sample = False,
-    as_json: Json = False,
-) -> None:
+@bars_group.command("check")
+@click.option("--bar", default="1d", show_default=True, metavar="LENGTH", help="Bar length to check.")
+@_out
+@_sample
+@_json
+def bars_check(bar: str, out: Path | None, sample: bool, as_json: bool) -> None:
     """Check the bars of the store; exit 1 where a finding is severe."""
     from foxflow import bars, experiment, store
 
@@ -136,11 +172,12 @@ def bars_check(
     findings = bars.check(stored, store.read_events(path))
     _print_rows(findings.to_dicts(), as_json=as_json, title=f"findings in {len(stored)} bars")
     if (findings["severity"] == "severe").any():
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
-@models_app.command("list")
-def models_list(as_json: Json = False) -> None:
+@models_group.command("list")
+@_json
+def models_list(as_json: bool) -> None:
     """List the installed models; imports none of them."""
     from foxflow import registry
 
@@ -155,8 +192,10 @@ def models_list(as_json: Json = False) -> None:
     _print_rows(rows, as_json=as_json, title="models")
 
 
-@models_app.command("show")
-def models_show(name: str, as_json: Json = False) -> None:
+@models_group.command("show")
+@click.argument("name")
+@_json
+def models_show(name: str, as_json: bool) -> None:
     """Show a model's parameters and their defaults."""
     import dataclasses
     import inspect
@@ -178,20 +217,21 @@ def models_show(name: str, as_json: Json = False) -> None:
     _print_rows(rows, as_json=as_json, title=f"[model] name = {name!r}")
 
 
-@release_app.command("list")
-def release_list(out: Out = None, as_json: Json = False) -> None:
+@release_group.command("list")
+@_out
+@_json
+def release_list(out: Path | None, as_json: bool) -> None:
     """List the releases, oldest first."""
     from foxflow import experiment, release
 
     _print_rows(release.list_releases(experiment.home(out)), as_json=as_json, title="releases")
 
 
-@release_app.command("verify")
-def release_verify(
-    which: Annotated[str, typer.Argument(help="The id of a release, or its folder.")],
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
+@release_group.command("verify")
+@click.argument("which", metavar="ID_OR_FOLDER")
+@_out
+@_json
+def release_verify(which: str, out: Path | None, as_json: bool) -> None:
     """Check a release's files against its manifest and its graphs against the golden vectors."""
     from foxflow import experiment, release
 
@@ -201,14 +241,16 @@ def release_verify(
 
 
 @app.command()
-def doctor(out: Out = None, as_json: Json = False) -> None:
+@_out
+@_json
+def doctor(out: Path | None, as_json: bool) -> None:
     """Say what is installed and which devices are real; exit 1 where something is wrong."""
     from foxflow import doctor as checks
 
     findings = checks.examine(out)
     _print_rows(findings, as_json=as_json, title="doctor")
     if any(f["status"] == "wrong" for f in findings):
-        raise typer.Exit(1)
+        sys.exit(1)
 
 
 @contextmanager
@@ -218,7 +260,7 @@ def _interruptible() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print("interrupted; nothing half done was left", file=sys.stderr)
-        raise typer.Exit(130) from None
+        sys.exit(130)
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -292,11 +334,12 @@ def _print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool, title: str) ->
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
-    for column in rows[0] if rows else ("nothing",):
-        table.add_column(column, overflow="fold")
+    for n, column in enumerate(rows[0] if rows else ("nothing",)):
+        table.add_column(column, overflow="fold", no_wrap=n == 0)
     for row in rows:
         table.add_row(*(escape(_text(v)) for v in row.values()))
-    Console().print(table)
+    # A file or a pipe has no width that lines would have to be folded for.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def _plain(value: object) -> object:

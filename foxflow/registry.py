@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 
-from foxflow.config import from_mapping
 from foxflow.errors import PluginError, unknown
 
 if TYPE_CHECKING:
@@ -58,5 +57,8 @@ def load(name: str) -> "type[Model]":
 
 def build(name: str, options: Mapping[str, object]) -> "Model":
     """Return the plugin of that name with its options checked against its own `Parameters`."""
+    # Here, because listing models has no use for configs.
+    from foxflow.config import from_mapping
+
     plugin = load(name)
     return plugin(from_mapping(plugin.Parameters, options, section="model"))

@@ -62,7 +62,9 @@ def _shown() -> set[str]:
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_no_source_pickles_or_evaluates(path: Path) -> None:
     text = (ROOT / path).read_text("utf-8")
-    assert not re.search(r"(?<![.\w])(import pickle|from pickle|eval\(|exec\(|torch\.load\(|import dill|import joblib)", text)
+    assert not re.search(
+        r"(?<![.\w])(import pickle|from pickle|eval\(|exec\(|torch\.load\(|import dill|import joblib)", text
+    )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=str)

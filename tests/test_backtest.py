@@ -90,7 +90,9 @@ def test_a_buy_never_spends_more_than_the_cash_and_sells_come_first() -> None:
 def test_a_buy_without_cash_left_is_no_fill() -> None:
     a, z = (daily_bars([100.0, 130.0, 130.0, 130.0], symbol=s) for s in "AZ")
     bars = pl.concat([a, z])
-    wanted = pl.concat([targets(bars, [0.8, None, None, None], symbol="A"), targets(bars, [0.2, None, None, None], symbol="Z")])
+    wanted = pl.concat(
+        [targets(bars, [0.8, None, None, None], symbol="A"), targets(bars, [0.2, None, None, None], symbol="Z")]
+    )
     book = backtest.run(wanted, bars, band=0.0, costs=costs(10))
     # 80 shares at 130.13 and their fee cost more than all the cash, so nothing is left for Z.
     assert book.fills.select("symbol").to_series().to_list() == ["A"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from foxflow import release
 
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]

@@ -11,7 +11,18 @@ ROOT = Path(__file__).parent.parent
 
 
 def test_the_embedded_experiment_runs_from_a_wheel_in_an_empty_folder(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-qq",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True)
     (wheel,) = tmp_path.glob("foxflow-*.whl")
     site, empty = tmp_path / "site", tmp_path / "empty"

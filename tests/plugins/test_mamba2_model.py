@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_samples import dataset, memory, noise, one_thread  # noqa: F401
 
 from foxflow.config import from_mapping
 from foxflow.dataset import Floats
@@ -18,7 +19,6 @@ from foxflow_mamba2.network import Mamba2Network
 from foxflow_mamba2.projection import spectral_radius
 from foxflow_torch import checkpoint
 from foxflow_torch.fitted import TorchFitted
-from torch_samples import dataset, memory, noise, one_thread  # noqa: F401
 
 SMALL = Mamba2Parameters(
     d_model=8,

@@ -3,11 +3,11 @@
 import pytest
 import torch
 from torch import Tensor
+from torch_samples import one_thread  # noqa: F401
 
 from foxflow_mamba2.model import Mamba2Parameters, _network
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.trainer import seeded
-from torch_samples import one_thread  # noqa: F401
 
 PARAMETERS = Mamba2Parameters(d_model=8, head_dim=8, d_state=4, dropout=0.0)
 

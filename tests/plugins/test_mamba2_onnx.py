@@ -9,13 +9,13 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
+from torch_samples import memory, noise, one_thread  # noqa: F401
 
 from foxflow.dataset import Floats
 from foxflow.model import Graphs
 from foxflow_mamba2.model import Mamba2Parameters, _fitted, _network
 from foxflow_torch.fitted import TorchFitted
 from foxflow_torch.trainer import seeded
-from torch_samples import memory, noise, one_thread  # noqa: F401
 
 TOLERANCE = 1e-5
 Arrays = Mapping[str, np.ndarray]

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
+from torch_samples import one_thread  # noqa: F401
 
 from foxflow_mamba2.model import Mamba2Parameters, _network
 from foxflow_mamba2.projection import DT_MAX, DT_MIN, inverse_softplus, project, spectral_radius
-from torch_samples import one_thread  # noqa: F401
 
 
 def heads(steps: list[float], rates: list[float]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch_samples import one_thread  # noqa: F401
 
 from foxflow_mamba2.ssd import ssd_scan
-from torch_samples import one_thread  # noqa: F401
 
 LENGTHS = (1, 2, 15, 16, 17, 31, 33, 100)
 

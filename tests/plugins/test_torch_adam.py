@@ -2,9 +2,9 @@
 
 import torch
 from torch import nn
+from torch_samples import one_thread  # noqa: F401
 
 from foxflow_torch.adam import Adam
-from torch_samples import one_thread  # noqa: F401
 
 
 def test_twenty_steps_equal_those_of_torch_with_and_without_decay() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch_samples import LagNetwork, one_thread  # noqa: F401
 
 from foxflow.errors import ReleaseError
 from foxflow_torch import checkpoint
 from foxflow_torch.trainer import seeded
-from torch_samples import LagNetwork, one_thread  # noqa: F401
 
 
 def network(seed: int = 0, n_features: int = 2) -> LagNetwork:

@@ -11,15 +11,15 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from torch import Tensor
-
 import torch_samples
+from torch import Tensor
+from torch_samples import LagNetwork, one_thread  # noqa: F401
+
 from foxflow.errors import PluginError
 from foxflow.model import Graphs
 from foxflow_torch.export import to_onnx
 from foxflow_torch.network import Network
 from foxflow_torch.trainer import seeded
-from torch_samples import LagNetwork, one_thread  # noqa: F401
 
 
 def network(kind: type[LagNetwork] = LagNetwork) -> LagNetwork:

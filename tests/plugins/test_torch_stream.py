@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
 
 from foxflow.errors import DataError
 from foxflow_mamba2.model import Mamba2Parameters, _network
 from foxflow_torch.network import Network
 from foxflow_torch.stream import BLOCK_BARS, forecast, mean_squared_error
 from foxflow_torch.trainer import seeded
-from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
 
 
 @pytest.fixture(scope="module", params=["float64", "float32"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
 
 from foxflow.dataset import Dataset
 from foxflow.errors import DataError, PluginError
@@ -15,7 +16,6 @@ from foxflow.model import Epoch
 from foxflow_torch.adam import Adam
 from foxflow_torch.stream import mean_squared_error
 from foxflow_torch.trainer import Training, _batches, seeded, train
-from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
 
 SMALL = Training(
     learning_rate=0.05,

@@ -18,9 +18,9 @@ Layer = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 class Mamba2Network(Network):
     """A stack of Mamba-2 layers whose state is each layer's last convolved bars and its scan's state.
 
-    A linear skip leads from the features to the forecast, for what is linear in them would otherwise have to pass norms
-    that take the size away. Head and skip start at zero: untrained, the network forecasts the mean of the training labels, so any validation loss
-    below epoch 0's is something learned.
+    A linear skip leads from the features to the forecast: what is linear in them would else have to pass norms that
+    take the size away. Head and skip start at zero: untrained, it forecasts the mean of the training labels, so
+    any validation loss below epoch 0's is something learned.
     """
 
     def __init__(
