@@ -108,8 +108,8 @@ def test_broken_toml_names_file_and_place(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_lists_the_embedded_configs() -> None:
-    with pytest.raises(ConfigError, match=r"no config file at 'retruns'; .*returns, volatility"):
-        config.load("retruns")
+    with pytest.raises(ConfigError, match=r"no config file at 'returnz'; .*returns, volatility"):
+        config.load("returnz")
 
 
 def test_from_mapping_turns_a_dataclass_own_complaint_into_a_config_error() -> None:
