@@ -70,6 +70,7 @@ def require_runnable(config: Config) -> None:
     values = labels.find(config.label.name).values
     signals.require_fitting(config.strategy, values=values)
     features.lookback(config.features.names)
+    bars.sessions_per_year(config.data.calendar)
     registry.build(config.model.name, config.model.options)
     release.require_runtime()
 
@@ -112,14 +113,8 @@ def retrain(
         folds.append(splits.final(times, config.walk_forward, number=len(folds)))
     options = config.model.options if model is None else {}
     recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
-    results = training.run(data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress)
-    if not any(len(r.forecasts) for r in results):
-        need = data.lookback + results[0].warmup_bars
-        raise DataError(
-            f"no symbol has {need} bars ({data.lookback} of lookback, {results[0].warmup_bars} of warm-up) behind it "
-            "in any test span, so there is nothing to score; import more bars or use fewer features"
-        )
-    return results
+    training.require_forecasts(data, folds, recipe)
+    return training.run(data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress)
 
 
 def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:

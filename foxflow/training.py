@@ -26,7 +26,7 @@ import polars as pl
 from foxflow import dataset, registry
 from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
-from foxflow.errors import PluginError
+from foxflow.errors import DataError, PluginError
 from foxflow.model import Epoch, Fitted
 from foxflow.splits import Fold
 
@@ -181,6 +181,20 @@ def _forecast(fitted: Fitted, data: Dataset, name: str) -> tuple[Floats, ...]:
                 "for every bar: features are always finite"
             )
     return forecasts
+
+
+def require_forecasts(data: Dataset, folds: Sequence[Fold], recipe: Recipe) -> None:
+    """Raise DataError where no symbol has lookback and warm-up behind it in any test span: nothing could be scored."""
+    warmup_bars = registry.build(recipe.model, recipe.options).warmup_bars
+    need = data.lookback - 1 + warmup_bars
+    first, last = min(f.test_start for f in folds), max(f.test_end for f in folds)
+    if not any(((s.ts[need:] >= first) & (s.ts[need:] <= last) & s.valid[need:]).any() for s in data.series):
+        longest = max(len(s) for s in data.series)
+        raise DataError(
+            f"no symbol has a valid bar in a test span with {need} bars behind it ({data.lookback} of lookback, "
+            f"{warmup_bars} of warm-up); the longest has {longest} bars: import more bars, use fewer features or lower "
+            "the model's warmup_bars"
+        )
 
 
 def run(

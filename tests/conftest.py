@@ -1,5 +1,10 @@
 """Small hand-made bars and the embedded sample, shared by the tests."""
 
+import os
+
+# Bits are repeatable with one thread, and that is how fits run; set before anything can load numpy or torch.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 

@@ -47,7 +47,7 @@ def test_a_run_prints_one_object_and_writes_report_release_and_frames(tiny: dict
     assert set(tiny) >= KEYS
     assert (tiny["model"], tiny["symbols"], tiny["n_folds"]) == ("mamba2", ["AAPL", "IBM"], 3)
     assert tiny["n_forecasts"] == 2 * (3270 - 1000)
-    assert tiny["first_ts"] == "2004-02-26T21:00:00Z"
+    assert tiny["first_ts"] == "2004-02-25T21:00:00Z"
     assert tiny["last_ts"] == "2013-03-01T21:00:00Z"
     assert Path(tiny["report"]).stat().st_size < 8_000_000
     folder = Path(tiny["report"]).parent
@@ -147,7 +147,10 @@ def test_ridge_runs_with_its_own_defaults_and_gets_a_release_too(tmp_path: Path)
         (["--symbols", "AAPLE"], "did you mean 'AAPL'"),
         (["--set", "data.source=store"], "no store at"),
         (["--symbols", "FB"], "train = 1000"),
-        (["--symbols", "FB", "--set", "walk_forward.train=100", "--set", "walk_forward.every=50"], "import more bars"),
+        (
+            ["--symbols", "FB", "--set", "walk_forward.train=100", "--set", "model.warmup_bars=180"],
+            "with 200 bars behind it",
+        ),
         (["--set", "data.calendar=XNYZ"], "unknown calendar 'XNYZ'"),
         (["--set", "data.bar=5m"], "5m"),
     ],
@@ -211,7 +214,7 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_cleans_up_after_it(
     children = children_of(run.pid)
     assert children
     run.kill()
-    run.wait(timeout=60)
+    run.communicate(timeout=60)
     assert any(n.startswith(".work") for n in files(tmp_path))
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from foxflow_mamba2.model import Mamba2Parameters, _network
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.trainer import seeded
 
-PARAMETERS = Mamba2Parameters(d_model=8, head_dim=8, d_state=4, dropout=0.0)
+PARAMETERS = Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4, dropout=0.0)
 
 
 def network(seed: int = 0, *, n_features: int = 3) -> Mamba2Network:

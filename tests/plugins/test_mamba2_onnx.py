@@ -24,7 +24,7 @@ Arrays = Mapping[str, np.ndarray]
 @pytest.fixture(scope="module")
 def fitted() -> TorchFitted:
     """Return a network whose every parameter is away from its start, as after a fit."""
-    parameters = Mamba2Parameters(d_model=8, head_dim=8, d_state=4)
+    parameters = Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4)
     with seeded(0):
         network = _network(parameters, n_features=3)
         nn.init.normal_(network.head.weight)

@@ -17,7 +17,9 @@ from foxflow_torch.trainer import seeded
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def network(request: pytest.FixtureRequest) -> Network:
     with seeded(3):
-        made = _network(Mamba2Parameters(d_model=8, head_dim=8, d_state=4, dtype=request.param), n_features=3)
+        made = _network(
+            Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4, dtype=request.param), n_features=3
+        )
         torch.nn.init.normal_(made.head.weight)
     return made
 

@@ -92,10 +92,14 @@ def _trace(module: nn.Module, example: tuple[Tensor, ...], axes: tuple[Any, ...]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's notes about absent packages and unused axis names from the user."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Keep the exporter's notes from the user: absent packages, unused axis names, a constraint it cannot print.
+
+    What they could mean is checked in the file itself, by `_check`.
+    """
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx.experimental.symbolic_shapes")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -103,7 +107,8 @@ def _quiet() -> Iterator[None]:
             warnings.filterwarnings("ignore", message="# The axis name")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _strip(model: ModelProto) -> None:
