@@ -6,9 +6,8 @@ from pathlib import Path
 
 import torch
 
-from foxflow.dataset import Dataset, Floats
 from foxflow.errors import DataError, PluginError
-from foxflow.model import Epoch, Fitted, Graphs
+from foxflow.model import Dataset, Epoch, Fitted, Floats, Graphs
 from foxflow_torch import checkpoint, export, stream
 from foxflow_torch.network import Network
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from foxflow.dataset import Dataset, Floats
 from foxflow.errors import DataError
+from foxflow.model import Dataset, Floats
 from foxflow_torch.network import Network
 
 BLOCK_BARS = 256

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
-from foxflow.dataset import Dataset, Floats
 from foxflow.errors import DataError, PluginError
-from foxflow.model import Epoch, Progress
+from foxflow.model import Dataset, Epoch, Floats, Progress
 from foxflow_torch.adam import Adam
 from foxflow_torch.network import Network
 from foxflow_torch.stream import evaluating, mean_squared_error
