@@ -3,20 +3,24 @@
 Axes: B batch, L bars, H heads, G groups (H a multiple of G), P head width, N state width.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from foxflow.errors import unknown
 from foxflow_mamba2.ssd.chunked import ssd_chunked
+from foxflow_mamba2.ssd.cuda import ssd_cuda, unsupported
 from foxflow_mamba2.ssd.naive import ssd_naive, ssd_step
 
 __all__ = ["SCANS", "ssd_scan", "ssd_step"]
 
 Scan = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
 
-SCANS: Mapping[str, Scan] = {"chunked": ssd_chunked, "naive": ssd_naive}
+SCANS: Mapping[str, Scan] = {"chunked": ssd_chunked, "cuda": ssd_cuda, "naive": ssd_naive}
 
 
 @overload
@@ -72,7 +76,7 @@ def ssd_scan(
     return_final_state
         Return `(y, state)`, the state `(B, H, P, N)` after bar L.
     impl
-        `auto` (the fastest for the tensors given) or a name in `SCANS`.
+        `auto` (`cuda` for CUDA tensors that have a kernel, else `chunked`) or a name in `SCANS`.
 
     Returns
     -------
@@ -81,15 +85,47 @@ def ssd_scan(
     Raises
     ------
     ValueError
-        Unknown `impl`, or tensors whose shapes, dtypes or devices don't fit each other.
+        Unknown `impl`, or tensors whose shapes, dtypes or devices don't fit each other or `impl`.
+    KernelError
+        `impl="cuda"` without NVRTC.
     """
     if impl != "auto" and impl not in SCANS:
         raise ValueError(unknown("impl", impl, ("auto", *SCANS)))
     _check(x, dt, A, B, C, D, initial_state)
-    scan = SCANS["chunked" if impl == "auto" else impl]
+    scan = SCANS[_fastest(x, B) if impl == "auto" else impl]
     state = x.new_zeros(x.shape[0], x.shape[2], x.shape[3], B.shape[3]) if initial_state is None else initial_state
     y, state = scan(x, dt, A, B, C, D, state)
     return (y, state) if return_final_state else y
+
+
+def _fastest(x: Tensor, B: Tensor) -> str:
+    # An exported graph holds only operations that every runtime knows.
+    if x.device.type != "cuda" or torch.compiler.is_exporting():
+        return "chunked"
+    return "chunked" if _reason_against_cuda(x.device, x.dtype, x.shape[3], B.shape[3]) else "cuda"
+
+
+# What it finds never changes in a process, so a compiled graph may take it for a constant. The caches lie below,
+# because the tracer looks through a cached function.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _reason_against_cuda(device: torch.device, dtype: torch.dtype, head_dim: int, d_state: int) -> str | None:
+    """Return why no kernel can take such tensors, or None; warn of each reason the first time."""
+    reason = unsupported(dtype, head_dim, d_state) or _missing(device)
+    if reason is not None:
+        _warn_once(reason)
+    return reason
+
+
+@cache
+def _missing(device: torch.device) -> str | None:
+    from foxflow_mamba2.ssd.cuda import driver
+
+    return driver.missing(device)
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    warnings.warn(f"{reason}; the slower chunked scan runs instead", RuntimeWarning, stacklevel=5)
 
 
 def _check(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, state: Tensor | None) -> None:
