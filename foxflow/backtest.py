@@ -98,7 +98,7 @@ def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Cost
     prices = _prices(bars.filter(pl.col("ts") >= positions["ts"].min()))
     target = to_wide(positions, "position", prices.times, prices.symbols)
     account = _account(prices, target, band=band, costs=costs)
-    rival = _account(prices, _equal_weights_at_entry(target), band=0.0, costs=costs)
+    rival = _account(prices, _equal_weights_at_entry(target, prices.close), band=0.0, costs=costs)
     equity, fills = _vectorbt(prices, account, costs)
     benchmark, benchmark_fills = _vectorbt(prices, rival, costs)
     return Book(
@@ -112,25 +112,36 @@ def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Cost
 def _prices(bars: pl.DataFrame) -> _Prices:
     times, symbols = bars["ts"].unique().sort(), bars["symbol"].unique().sort()
     open_, close = (to_wide(bars, c, times, symbols) for c in ("open", "close"))
-    if (open_ <= 0).any() or (close <= 0).any():
+    bad = bars.filter((pl.col("open") <= 0) | (pl.col("close") <= 0))
+    if len(bad):
+        first = bad.sort("ts").row(0, named=True)
         raise DataError(
-            "a price that is not positive cannot be traded as a fraction of equity; leave it out of [data] symbols"
+            f"{first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: open {first['open']}, close {first['close']}; a "
+            "price that is not positive cannot be traded as a fraction of equity: leave it out of [data] symbols"
         )
     return _Prices(times, symbols, open_, close)
 
 
-def _equal_weights_at_entry(target: Floats) -> Floats:
-    entered = np.maximum.accumulate(np.isfinite(target), axis=0)
-    n_entered = entered.sum(axis=1)
-    is_entry = np.diff(n_entered, prepend=0) > 0
-    weights = np.where(entered & is_entry[:, None], 1.0 / np.maximum(n_entered, 1)[:, None], np.nan)
+def _equal_weights_at_entry(target: Floats, close: Floats) -> Floats:
+    weights = np.full(target.shape, np.nan)
+    entered, waiting = np.zeros(target.shape[1], bool), np.zeros(target.shape[1], bool)
+    for i in range(len(target)):
+        enters = np.isfinite(target[i]) & ~entered
+        if enters.any():
+            entered |= enters
+            waiting = entered.copy()
+        # A symbol without a bar now gets its new weight at its next one.
+        now = waiting & np.isfinite(close[i])
+        weights[i, now] = 1.0 / entered.sum()
+        waiting &= ~now
     return weights
 
 
 def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _Account:
     """Return the fills that the targets lead to (NaN = leave alone), sells before buys, buys within the cash.
 
-    An order waits for the symbol's next open; a newer decision replaces one that still waits.
+    An order waits for the symbol's next open, and what the cash does not pay for waits for cash; a newer decision
+    replaces one that waits.
     """
     fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
     n_times, n_symbols = target.shape
@@ -143,15 +154,14 @@ def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _
         ready = np.isfinite(order) & np.isfinite(prices.open[i])
         for j in (*np.flatnonzero(ready & (order < 0)), *np.flatnonzero(ready & (order > 0))):
             price = prices.open[i, j] * (1 + slip * np.sign(order[j]))
-            if order[j] > 0:
-                order[j] = min(order[j], max(cash, 0.0) / (price * (1 + fee)))
+            filled = order[j] if order[j] < 0 else min(order[j], max(cash, 0.0) / (price * (1 + fee)))
             # What rounding left of the cash buys nothing: vectorbt would reject an order of that size.
-            if abs(order[j]) * price < DUST * costs.initial_cash:
+            if abs(filled) * price < DUST * costs.initial_cash:
                 continue
-            cash -= order[j] * price + abs(order[j]) * price * fee
-            shares[j] += order[j]
-            size[i, j] = order[j]
-        order[ready] = np.nan
+            cash -= filled * price + abs(filled) * price * fee
+            shares[j] += filled
+            size[i, j] = filled
+            order[j] -= filled
         last = np.where(np.isfinite(prices.close[i]), prices.close[i], last)
         equity[i] = cash + shares @ last
         if not equity[i] > 0:

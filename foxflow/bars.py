@@ -78,7 +78,7 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
             raise DataError(
                 f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"
             ) from e
-        except (ValueError, OverflowError) as e:
+        except (ValueError, OverflowError, NotImplementedError) as e:
             raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
         closes = exchange.closes
     frame = pl.DataFrame(
@@ -93,9 +93,14 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
 
 
 def sessions_per_year(calendar: str) -> int:
-    """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7."""
-    sessions = session_closes(calendar, date(2000, 1, 1), date(2019, 12, 31))
-    return round(len(sessions) / 20)
+    """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7.
+
+    Over 2000 to 2019, or over 2022 to 2025 for a calendar that does not reach back so far.
+    """
+    try:
+        return round(len(session_closes(calendar, date(2000, 1, 1), date(2019, 12, 31))) / 20)
+    except DataError:
+        return round(len(session_closes(calendar, date(2022, 1, 1), date(2025, 12, 31))) / 4)
 
 
 def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:

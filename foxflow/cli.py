@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from foxflow.errors import FoxflowError
+from foxflow.errors import ConfigError, FoxflowError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -93,6 +93,10 @@ def backtest(
     overrides = list(assignments)
     if symbols is not None:
         chosen = [s.strip() for s in symbols.split(",") if s.strip()]
+        if not chosen:
+            raise ConfigError(
+                f"--symbols {symbols!r} names no symbol; expected names separated by commas, as in AAPL,IBM"
+            )
         overrides.append(f"data.symbols={json.dumps(chosen)}")
     settings = configs.load(config, overrides=overrides, model=model)
     with _interruptible(), FoldBars(quiet=quiet or as_json) as view:

@@ -148,8 +148,8 @@ class Strategy:
     """How a forecast becomes a position (a fraction of equity per symbol).
 
     `direction` holds `position_limit` in the forecast's direction where |forecast| reaches `threshold_bps`;
-    `volatility_target` holds `target_volatility` (a fraction per bar) over the forecast volatility, at most
-    `position_limit`. The sum of absolute positions never exceeds `gross_limit`.
+    `volatility_target` holds `position_limit` times `target_volatility` (a fraction per bar) over the forecast
+    volatility, at most `position_limit` itself. The sum of absolute positions never exceeds `gross_limit`.
     """
 
     kind: Literal["direction", "volatility_target"]

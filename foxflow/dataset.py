@@ -298,6 +298,16 @@ def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) 
         np.concatenate([s.ts[m] for s, m in zip(data.series, masks, strict=True)]), return_counts=True
     )
     if not len(times):
+        never = [
+            name
+            for i, name in enumerate(data.feature_names)
+            if not any(np.isfinite(s.features[:, i]).any() for s in data.series)
+        ]
+        if never:
+            raise DataError(
+                f"feature {never[0]!r} has no value on any bar of {', '.join(s.symbol for s in data.series)} (a "
+                "volume of 0, or too few bars); take it out of [features] names or import bars that have it"
+            )
         raise DataError(
             f"fold {fold.number}: no bar of {', '.join(s.symbol for s in data.series)} has its {data.lookback} bars of "
             f"lookback and a known label inside the training or validation span; import more bars or raise "

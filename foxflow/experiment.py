@@ -1,6 +1,6 @@
 """The spine: one walk-forward from bars to report, top to bottom. Read this first.
 
-    pull_bars -> build_dataset -> retrain -> build_release -> score -> write
+    pull_bars -> build_dataset -> retrain -> score -> build_release -> write
 
 `run` calls the steps in that order; the Prefect flow wraps the very same steps in tasks.
 """
@@ -144,10 +144,10 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
         stage("retrain")
         results = retrain(config, data, folder=work / "model", progress=progress)
         others = rivals(config, data)
-        stage("release")
-        bundle = build_release(config, data, results, work / "model", folder)
         stage("score")
         scored = scoring.score(config, adjusted, results, others)
+        stage("release")
+        bundle = build_release(config, data, results, work / "model", folder)
         stage("report")
         return write(config, folder, results, scored, bundle, seconds=time.monotonic() - started)
 

@@ -34,9 +34,11 @@ def information_coefficient(forecast: Floats, outcome: Floats, date: NDArray[np.
     Notes
     -----
     The t-statistic is that of the mean, over dates, of the product of the standardised series, with Newey-West standard
-    errors of `overlap` lags, because outcomes of neighbouring bars share most of their span.
+    errors, because outcomes of neighbouring bars share most of their span: of `overlap` lags, or of as many as the
+    persistence of the product asks for, whichever is more.
 
-    Source: Newey and West (1987), Econometrica 55(3), equation 5; Grinold and Kahn (1999), chapter 6.
+    Sources: Newey and West (1987), Econometrica 55(3), equation 5; Andrews (1991), Econometrica 59(3), equations 6.2
+    and 6.4 for the lags; Grinold and Kahn (1999), chapter 6.
     """
     if len(forecast) < 2 or not (np.ptp(forecast) > 0 and np.ptp(outcome) > 0):
         return Correlation(float("nan"), float("nan"), len(np.unique(date)))
@@ -44,7 +46,9 @@ def information_coefficient(forecast: Floats, outcome: Floats, date: NDArray[np.
     dates, at = np.unique(date, return_inverse=True)
     # Each date's sum, scaled so that the mean over dates is the pooled correlation.
     daily = np.bincount(at, weights=product) * len(dates) / len(product)
-    return Correlation(float(product.mean()), t_statistic(daily, lags=overlap), len(dates))
+    return Correlation(
+        float(product.mean()), t_statistic(daily, lags=max(overlap, persistence_lags(daily))), len(dates)
+    )
 
 
 def rank_information_coefficient(
@@ -64,6 +68,18 @@ def _ranks(values: Floats) -> Floats:
     last = np.cumsum(counts)
     ranks: Floats = last - (counts - 1) / 2
     return ranks[at]
+
+
+def persistence_lags(values: Floats) -> int:
+    """Return the lags that the first autocorrelation of a series asks of Bartlett weights (Andrews 1991, AR(1))."""
+    centred = values - values.mean()
+    power = float(centred @ centred)
+    if not power > 0:
+        return 0
+    # Beyond 0.97 the rule asks for more lags than any sample has.
+    rho = min(max(float(centred[1:] @ centred[:-1]) / power, 0.0), 0.97)
+    alpha = 4 * rho**2 / ((1 - rho) ** 2 * (1 + rho) ** 2)
+    return int(np.ceil(1.1447 * (alpha * len(values)) ** (1 / 3)))
 
 
 def t_statistic(values: Floats, *, lags: int) -> float:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from foxflow import backtest, bars, labels, metrics, signals, training, volatility
 from foxflow.config import Config
@@ -35,7 +37,7 @@ def score(
     held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
     traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
     book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
-    known = labels.compute(adjusted, config.label.name, config.label.horizon).drop("label_end")
+    known = labels.compute(adjusted, config.label.name, config.label.horizon)
     outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
     found = {**_forecast_metrics(config, adjusted, outcomes), **_book_metrics(config, book)}
     forecasters = None
@@ -55,8 +57,9 @@ def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataF
     both = rows.drop_nulls()
     forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
     date = both["ts"].dt.timestamp("us").to_numpy()
-    ic = metrics.information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
-    rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=config.label.horizon)
+    overlap = _overlap(date, both["label_end"].dt.timestamp("us").to_numpy())
+    ic = metrics.information_coefficient(forecast, outcome, date, overlap=overlap)
+    rank = metrics.rank_information_coefficient(forecast, outcome, date, overlap=overlap)
     return {
         "symbols": sorted(outcomes["symbol"].unique().to_list()),
         "n_forecasts": len(outcomes),
@@ -71,6 +74,14 @@ def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataF
         "within_ten_percent": metrics.within_ten_percent(forecast, outcome),
         "forecast_std": float(forecast.std()),
     }
+
+
+def _overlap(ts: NDArray[np.int64], label_end: NDArray[np.int64]) -> int:
+    """Return how many dates ahead an outcome reaches: its horizon where all symbols share their bars, else more."""
+    dates = np.unique(ts)
+    if not len(dates):
+        return 0
+    return int(np.median(np.searchsorted(dates, label_end) - np.searchsorted(dates, ts)))
 
 
 def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
@@ -110,7 +121,12 @@ def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
 
     Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
     """
-    first, last = equity["ts"][0].date(), equity["ts"][-1].date()
-    closes = bars.session_closes(calendar, first, last).rename({"ts": "close"}).sort("close")
+    first, last = equity["ts"][0], equity["ts"][-1]
+    # The bars after a session's close, as on a weekend of another market, belong to the session that comes.
+    known = bars.session_closes(calendar, first.date(), last.date() + timedelta(days=14)).rename({"ts": "close"})
+    closes = known.filter(pl.col("close") >= first)
     at = closes["close"].search_sorted(equity["ts"], side="left").clip(0, len(closes) - 1)
-    return equity.with_columns(session=closes["session"].gather(at)).group_by("session", maintain_order=True).last()
+    by_session = equity.with_columns(session=closes["session"].gather(at)).group_by("session").last()
+    # A session without a bar is one without a return: left out, the year would have too few of them.
+    spanned = closes.head(int(at[-1]) + 1).select("session")
+    return spanned.join(by_session, on="session", how="left", maintain_order="left").fill_null(strategy="forward")

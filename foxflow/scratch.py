@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from foxflow.errors import FoxflowError
+
 
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
@@ -14,11 +16,19 @@ def scratch(folder: Path) -> Iterator[Path]:
 
     What a killed process left there is removed first.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise FoxflowError(
+            f"cannot make the folder {str(folder)!r}: {e.strerror}; give another --out or $FOXFLOW_HOME"
+        ) from e
     for left in folder.glob(".work-[0-9]*-*"):
         if not _is_running(int(left.name.split("-")[1])):
             shutil.rmtree(left, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f".work-{os.getpid()}-", dir=folder))
+    try:
+        work = Path(tempfile.mkdtemp(prefix=f".work-{os.getpid()}-", dir=folder))
+    except OSError as e:
+        raise FoxflowError(f"cannot write in {str(folder)!r}: {e.strerror}; give another --out or $FOXFLOW_HOME") from e
     try:
         yield work
     finally:

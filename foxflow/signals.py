@@ -61,12 +61,16 @@ def _volatility_target(strategy: Strategy) -> pl.Expr:
 
 
 def _within_gross_limit(rows: pl.DataFrame, gross_limit: float) -> pl.DataFrame:
-    """Scale the positions of a bar down together where all that is then held would exceed the limit."""
+    """Scale a bar's new positions down together to what the limit leaves beside those still held without a new row."""
     times, symbols = rows["ts"].unique().sort(), rows["symbol"].unique().sort()
     wide = to_wide(rows, "position", times, symbols)
-    held = np.nan_to_num(_filled_forward(wide))
-    gross = np.abs(held).sum(axis=1)
-    factor = pl.DataFrame({"ts": times, "factor": np.minimum(1.0, gross_limit / np.maximum(gross, gross_limit))})
+    held, factors = np.zeros(len(symbols)), np.ones(len(times))
+    for i, wanted in enumerate(wide):
+        new = np.isfinite(wanted)
+        room = max(gross_limit - np.abs(held[~new]).sum(), 0.0)
+        factors[i] = min(1.0, room / max(np.abs(wanted[new]).sum(), 1e-300))
+        held[new] = wanted[new] * factors[i]
+    factor = pl.DataFrame({"ts": times, "factor": factors})
     return rows.join(factor, on="ts", how="left", maintain_order="left").with_columns(
         position=pl.col("position") * pl.col("factor")
     )
@@ -79,8 +83,3 @@ def to_wide(rows: pl.DataFrame, column: str, times: pl.Series, symbols: pl.Serie
     of = symbols.search_sorted(rows["symbol"]).to_numpy()
     wide[at, of] = rows[column].to_numpy()
     return wide
-
-
-def _filled_forward(wide: Floats) -> Floats:
-    seen = np.where(np.isfinite(wide), np.arange(len(wide))[:, None], 0)
-    return np.asarray(np.take_along_axis(wide, np.maximum.accumulate(seen, axis=0), axis=0))

@@ -220,8 +220,8 @@ def run(
     """
     # The final fit saves and is needed last by nobody: it starts first so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
-    with _pool(data, recipe, min(workers, len(order))) as (pool, events):
-        futures = {pool.submit(_work, fold, folder if fold.is_final else None): fold for fold in order}
+    with _pool(min(workers, len(order))) as (pool, events):
+        futures = {pool.submit(_work, data, fold, recipe, folder if fold.is_final else None): fold for fold in order}
         pending: set[Future[FoldResult]] = set(futures)
         try:
             while pending:
@@ -249,13 +249,13 @@ def _relay(events: Events, progress: FoldProgress | None, n_folds: int) -> None:
 
 
 @contextlib.contextmanager
-def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[ProcessPoolExecutor, Events]]:
+def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Events]]:
     context = multiprocessing.get_context("spawn")
     before = set(multiprocessing.active_children())
     events = context.Queue()
     saved = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(data, recipe, events))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(events,))
     try:
         yield pool, events
     except BaseException:
@@ -276,13 +276,13 @@ def _pool(data: Dataset, recipe: Recipe, workers: int) -> Iterator[tuple[Process
 _worker: dict[str, Any] = {}
 
 
-def _start(data: Dataset, recipe: Recipe, events: Events) -> None:
+def _start(events: Events) -> None:
     """Set up a worker process: it leaves Ctrl-C to its parent and ends when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _worker.update(data=data, recipe=recipe, events=events)
+    _worker.update(events=events)
 
 
 def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
@@ -290,11 +290,11 @@ def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-def _work(fold: Fold, folder: Path | None) -> FoldResult:
+def _work(data: Dataset, fold: Fold, recipe: Recipe, folder: Path | None) -> FoldResult:
     def progress(number: int, epoch: Epoch, planned: int) -> None:
         _worker["events"].put((number, epoch, planned))
 
-    return fit_fold(_worker["data"], fold, _worker["recipe"], folder=folder, progress=progress)
+    return fit_fold(data, fold, recipe, folder=folder, progress=progress)
 
 
 def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:

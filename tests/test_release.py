@@ -212,3 +212,28 @@ def test_a_graph_with_a_baked_in_batch_is_refused(built: Built, tmp_path: Path) 
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     with pytest.raises(PluginError, match=r"step graph: input features has shape \[1, 4\]; expected \['batch', 4\]"):
         built.release(tmp_path, Liar(built.fitted, replace(graphs, step=model.SerializeToString())))
+
+
+def test_two_writers_of_one_release_both_get_it(built: Built, tmp_path: Path) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from foxflow.release import bundle as bundles
+
+    files = {"step.onnx": b"one", "config.toml": b"two"}
+    for i in range(20):
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(lambda _, i=i: bundles.write(tmp_path / str(i), files, {"a": 1}, cut="cut"), range(2)))
+        assert done[0].path == done[1].path
+
+
+@pytest.mark.parametrize("entry", [None, {"sha256": None}, "text"])
+def test_a_manifest_that_says_no_hash_of_a_file_is_refused(
+    bundle: release.Release, tmp_path: Path, entry: object
+) -> None:
+    copy = shutil.copytree(bundle.path, tmp_path / bundle.id)
+    path = copy / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["files"]["step.onnx"] = entry
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ReleaseError, match=r"of step\.onnx; expected its sha256"):
+        release.load(copy)

@@ -87,3 +87,30 @@ def test_a_strategy_for_returns_refuses_a_volatility_forecast() -> None:
         ConfigError, match="kind = 'direction' needs a label of returns, but the label is a log volatility"
     ):
         signals.positions(forecasts(A=[0.01]), strategy=direction(), horizon=1, values="log volatility")
+
+
+def test_the_gross_limit_holds_where_symbols_never_share_a_bar() -> None:
+    rows = [
+        ("A", START, 0, -0.01),
+        ("B", START + timedelta(hours=1), 0, -0.01),
+        ("C", START + timedelta(hours=2), 0, -0.01),
+        ("A", START + timedelta(hours=24), 0, 0.0),
+        ("B", START + timedelta(hours=25), 0, -0.01),
+    ]
+    table = signals.positions(
+        pl.DataFrame(rows, schema=FORECAST_SCHEMA, orient="row"),
+        strategy=direction(position_limit=0.6),
+        horizon=1,
+        values="return",
+    ).sort("ts")
+    assert table["position"].to_list() == pytest.approx([-0.6, -0.4, 0.0, 0.0, -0.6])
+
+
+def test_tranches_of_one_symbol_never_count_another_ones_signals() -> None:
+    table = signals.positions(
+        forecasts(A=[0.01, 0.01], B=[-0.01, -0.01]),
+        strategy=direction(hold="tranches", position_limit=0.5),
+        horizon=2,
+        values="return",
+    )
+    assert table["position"].to_list() == [0.25, 0.5, -0.25, -0.5]

@@ -141,3 +141,52 @@ def test_segments_count_every_row_once_and_burn_in_carries_no_loss() -> None:
     assert counted == [float(i) for i in range(3, 23)]
     assert (segments.weight[:, :3] == 0).all()
     assert (np.diff(segments.features[:, :, 0], axis=1) == 1).all()
+
+
+def test_ridge_forecasts_are_the_same_bits_however_many_bars_follow(stocks: pl.DataFrame) -> None:
+    from foxflow.features import FEATURES
+
+    ibm = stocks.filter(pl.col("symbol") == "IBM")
+    whole = dataset.build(ibm, feature_names=list(FEATURES), label_name="forward_return", horizon=5)
+    fold = splits.walk_forward(dataset.bar_times(whole), RULE)[0]
+    expected = training.fit_fold(whole, fold, RIDGE, folder=None, progress=lambda *_: None).forecasts
+    for stop in (1001, 1002, 1013, 1100):
+        seen = replace(whole, series=(whole.series[0].slice(0, stop),))
+        night = replace(fold, test_end=int(whole.series[0].ts[stop - 1]))
+        found = training.fit_fold(seen, night, RIDGE, folder=None, progress=lambda *_: None).forecasts
+        assert found.equals(expected.head(len(found)))
+        assert len(found) == stop - 1000
+
+
+class Counter:
+    """A fitted model that forecasts how many bars it has seen."""
+
+    history = (training.Epoch(0, 1.0, 1.0),)
+    best_epoch = 0
+
+    def forecast(self, data: Dataset) -> tuple[np.ndarray, ...]:
+        return tuple(np.arange(1.0, len(s) + 1) for s in data.series)
+
+
+class Counting:
+    """A model whose state needs 30 bars to be warm."""
+
+    warmup_bars = 30
+
+    def fit(self, *_: object, **__: object) -> Counter:
+        return Counter()
+
+
+def test_a_symbol_is_warm_after_lookback_and_warmup_and_its_stream_starts_warmup_bars_up_to_the_cut(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training.registry, "build", lambda *_: Counting())
+    folds = splits.walk_forward(dataset.bar_times(data), RULE)
+    result = training.fit_fold(data, folds[2], RIDGE, folder=None, progress=lambda *_: None)
+    # FB: 20 bars without all features, 30 of warm-up, its stream from its first bar on.
+    assert result.entered["FB"] == 196 - 20 - 30
+    scaler = result.scaler
+    seen = {s: f["forecast"].to_numpy() for (s,), f in result.forecasts.partition_by("symbol", as_dict=True).items()}
+    assert scaler.unscale(np.array([51.0])) == pytest.approx(seen["FB"][0])
+    # AAPL: 30 bars up to the cut, then the embargo's 5, then the first test bar.
+    assert scaler.unscale(np.array([36.0])) == pytest.approx(seen["AAPL"][0])

@@ -98,8 +98,8 @@ def backtest(
         data = build_dataset(settings, adjusted)
         results = retrain(settings, data, work / "model")
         others = rivals(settings, data)
-        bundle = build_release(settings, data, results, work / "model", folder)
         scored = score(settings, adjusted, results, others)
+        bundle = build_release(settings, data, results, work / "model", folder)
         result = write(settings, folder, results, scored, bundle, seconds=time.monotonic() - started)
     get_run_logger().info("report: %s", result.summary["report"])
     return result.summary

@@ -151,7 +151,7 @@ def _golden(
         flat = np.concatenate([s.ravel() for s in state.values()])
         files["golden/state_after.f32"] = _raw(flat)
         facts["state_order"] = list(state)
-        facts["state_tolerance"] = 1e-4 * float(max(np.abs(flat).max(), 1.0))
+        facts["state_tolerance"] = parity.STATE_TOLERANCE * float(max(np.abs(flat).max(), 1.0))
     return facts, files
 
 

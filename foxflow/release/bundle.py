@@ -57,7 +57,12 @@ def write(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any], *,
                 f.flush()
                 os.fsync(f.fileno())
         work.chmod(0o755)
-        work.rename(target)
+        try:
+            work.rename(target)
+        except OSError:
+            # Another process released the same files in the meantime.
+            if not target.exists():
+                raise
     return load(target)
 
 
@@ -69,22 +74,8 @@ def load(path: Path) -> Release:
     ReleaseError
         Where a file is absent, added or changed, or the manifest is not one: nothing of it has been run then.
     """
-    try:
-        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
-    except FileNotFoundError as e:
-        raise ReleaseError(f"no {MANIFEST} in {str(path)!r}; give the folder of a release") from e
-    except (UnicodeDecodeError, json.JSONDecodeError) as e:
-        raise ReleaseError(f"{path / MANIFEST} is not JSON ({e}); restore the release from a copy") from e
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("schema") != SCHEMA
-        or not isinstance(manifest.get("files"), dict)
-    ):
-        raise ReleaseError(f"{path / MANIFEST} is not a manifest of schema {SCHEMA}; use the foxflow that wrote it")
+    manifest = _manifest(path)
     files = manifest["files"]
-    for name in files:
-        if not NAME.fullmatch(name):
-            raise ReleaseError(f"{path / MANIFEST} names the file {name!r}; expected plain names inside the release")
     present = {p.relative_to(path).as_posix() for p in path.rglob("*") if not p.is_dir()} - {MANIFEST}
     if present != set(files):
         odd = sorted(present ^ set(files))
@@ -100,6 +91,29 @@ def load(path: Path) -> Release:
     if manifest.get("id") != path.name or not path.name.endswith(f"-{digest[:12]}"):
         raise ReleaseError(f"{path}: the manifest is not the one its name was made from; restore the release")
     return Release(path, manifest)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a release, its shape and its file names checked."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text("utf-8"))
+    except OSError as e:
+        raise ReleaseError(f"no {MANIFEST} to read in {str(path)!r}; give the folder of a release") from e
+    except (UnicodeDecodeError, json.JSONDecodeError) as e:
+        raise ReleaseError(f"{path / MANIFEST} is not JSON ({e}); restore the release from a copy") from e
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("schema") != SCHEMA
+        or not isinstance(manifest.get("files"), dict)
+    ):
+        raise ReleaseError(f"{path / MANIFEST} is not a manifest of schema {SCHEMA}; use the foxflow that wrote it")
+    files = manifest["files"]
+    for name, entry in files.items():
+        if not NAME.fullmatch(name):
+            raise ReleaseError(f"{path / MANIFEST} names the file {name!r}; expected plain names inside the release")
+        if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+            raise ReleaseError(f"{path / MANIFEST} says {entry!r} of {name}; expected its sha256: restore the release")
+    return manifest
 
 
 def verify(path: Path) -> dict[str, float]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import onnxruntime
 
 Singles = NDArray[np.float32]
+# Of a state's largest number: float32 rounds differently in one long product and in many short ones.
+STATE_TOLERANCE = 1e-4
 
 
 def require_runtime() -> None:
@@ -60,9 +62,11 @@ class Graph:
         return found["forecast"][..., 0], found["valid"], after
 
 
-def stream(step: Graph, features: Singles) -> tuple[Singles, NDArray[np.bool_], dict[str, Singles]]:
-    """Return what `step` says bar by bar over `(n_bars, n_features)` from the zero state."""
-    state = step.zero_state()
+def stream(
+    step: Graph, features: Singles, state: dict[str, Singles] | None = None
+) -> tuple[Singles, NDArray[np.bool_], dict[str, Singles]]:
+    """Return what `step` says bar by bar over `(n_bars, n_features)` from a state, else from zero."""
+    state = step.zero_state() if state is None else state
     forecast, valid = np.empty(len(features), np.float32), np.empty(len(features), np.bool_)
     for i in range(len(features)):
         one, ok, state = step.run(features[i : i + 1], state)
@@ -97,50 +101,84 @@ def check(fitted: Fitted, data: Dataset, scaler: Scaler, *, since: int, step: Gr
     """Return how far the graphs are from the fitted model; all must be within 1e-3 of the forecast's deviation.
 
     Compared: `window` with the model on random, constant and bad windows and over the bars of every symbol from `since`
-    (int64 us) on; `step` bar by bar with `window` over the same bars; a batch of windows with each alone.
+    (int64 us) on; `step` bar by bar with `window` over the same bars; both going on from the state that `window` has
+    half way; the states after the last bar; a batch of windows with each alone.
 
     Raises
     ------
     ReleaseError
         Where a difference exceeds the tolerance, a sign differs though |forecast| exceeds it, or `valid` differs.
     """
-    spans = {s.symbol: s.features[s.ts >= since] for s in data.series}
-    spans = {symbol: f for symbol, f in spans.items() if len(f)}
+    spans = {s.symbol: s.features[s.ts >= since] for s in data.series if (s.ts >= since).any()}
     truth = {symbol: reference(fitted, data, scaler, f) for symbol, f in spans.items()}
     seen = np.concatenate([t[np.isfinite(spans[s]).all(axis=1)] for s, t in truth.items()])
-    std = float(seen.std())
-    # A model that learned nothing forecasts a constant: its own spread is no measure then.
-    floor = 1e-6 * scaler.label_scale
-    tolerance = max(1e-3 * std, floor)
-    unit = max(std, 1e3 * floor)
-    worst: dict[str, float] = {}
-
-    def compare(name: str, found: NDArray[Any], expected: NDArray[Any]) -> None:
-        difference = np.abs(found.astype(np.float64) - expected)
-        sign = (np.sign(found) != np.sign(expected)) & (np.abs(expected) > tolerance)
-        if not (difference <= tolerance).all() or sign.any():
-            raise ReleaseError(
-                f"{name}: the graph differs from the model by up to {difference.max():.3g}, {int(sign.sum())} sign(s) "
-                f"differ; expected at most {tolerance:.3g} (1e-3 of the forecast's standard deviation {std:.3g}); the "
-                "plugin's to_onnx does not say what its forecast says"
-            )
-        worst[name] = max(worst.get(name, 0.0), float(difference.max()) / unit)
-
+    gate = _Gate.of(float(seen.std()), scaler)
     for name, features in windows(scaler).items():
         found, valid, _ = window.run(features[None].astype(np.float32), window.zero_state())
-        if (valid[0] != np.isfinite(features).all(axis=1)).any():
-            raise ReleaseError(f"{name} window: the graph's valid flags are wrong; report this as a bug")
-        compare(f"{name} window", found[0], reference(fitted, data, scaler, features))
+        gate.valid(f"{name} window", valid[0], features)
+        gate.forecast(f"{name} window", found[0], reference(fitted, data, scaler, features))
     for symbol, features in spans.items():
-        whole, _, _ = window.run(features[None].astype(np.float32), window.zero_state())
-        compare("window over the out-of-sample span", whole[0], truth[symbol])
-        bar_by_bar, _, _ = stream(step, features.astype(np.float32))
-        compare("step bar by bar", bar_by_bar, whole[0].astype(np.float64))
+        _check_span(gate, symbol, features, truth[symbol], step=step, window=window)
     batch = np.stack([w.astype(np.float32) for w in windows(scaler).values()])
     together, _, _ = window.run(batch, window.zero_state(len(batch)))
     for alone, found in zip(batch, together, strict=True):
-        compare("batch of windows", found, window.run(alone[None], window.zero_state())[0][0].astype(np.float64))
-    return Parity(std, tolerance, worst)
+        gate.forecast("batch of windows", found, window.run(alone[None], window.zero_state())[0][0])
+    return Parity(gate.std, gate.tolerance, gate.worst)
+
+
+def _check_span(gate: "_Gate", symbol: str, features: Floats, truth: Floats, *, step: Graph, window: Graph) -> None:
+    """Compare both graphs over one symbol's bars, from the zero state and going on from half way."""
+    single = features.astype(np.float32)
+    whole, flags, after = window.run(single[None], window.zero_state())
+    bar_by_bar, step_flags, step_after = stream(step, single)
+    gate.forecast("window over the out-of-sample span", whole[0], truth)
+    gate.forecast("step bar by bar", bar_by_bar, whole[0])
+    gate.valid(f"{symbol} by window", flags[0], features)
+    gate.valid(f"{symbol} by step", step_flags, features)
+    gate.states(f"{symbol}: step after the last bar", step_after, after)
+    # A trader warms up with the window and goes on from its state, bar by bar or by window.
+    half = len(single) // 2
+    if half:
+        _, _, middle = window.run(single[None, :half], window.zero_state())
+        gate.forecast("window from the window's state", window.run(single[None, half:], middle)[0][0], whole[0, half:])
+        gate.forecast("step from the window's state", stream(step, single[half:], middle)[0], whole[0, half:])
+
+
+@dataclass(frozen=True)
+class _Gate:
+    """What a difference may be, and the worst seen of each comparison in units of the forecast's deviation."""
+
+    std: float
+    tolerance: float
+    unit: float
+    worst: dict[str, float]
+
+    @classmethod
+    def of(cls, std: float, scaler: Scaler) -> "_Gate":
+        # A model that learned nothing forecasts a constant: its own spread is no measure then, float32's is.
+        floor = max(1e-6 * scaler.label_scale, 4 * float(np.finfo(np.float32).eps) * abs(scaler.label_mean))
+        return cls(std, max(1e-3 * std, floor), max(std, 1e3 * floor), {})
+
+    def forecast(self, name: str, found: NDArray[Any], expected: NDArray[Any]) -> None:
+        difference = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+        sign = (np.sign(found) != np.sign(expected)) & (np.abs(expected) > self.tolerance)
+        if not (difference <= self.tolerance).all() or sign.any():
+            raise ReleaseError(
+                f"{name}: the graph differs from the model by up to {difference.max():.3g}, {int(sign.sum())} sign(s) "
+                f"differ; expected at most {self.tolerance:.3g} (1e-3 of the forecast's standard deviation "
+                f"{self.std:.3g}); the plugin's to_onnx does not say what its forecast says"
+            )
+        self.worst[name] = max(self.worst.get(name, 0.0), float(difference.max()) / self.unit)
+
+    def valid(self, name: str, found: NDArray[np.bool_], features: Floats) -> None:
+        if (found != np.isfinite(features).all(axis=1)).any():
+            raise ReleaseError(f"{name}: the graph's valid flags are wrong; report this as a bug")
+
+    def states(self, name: str, found: dict[str, Singles], expected: dict[str, Singles]) -> None:
+        for state, value in expected.items():
+            limit = STATE_TOLERANCE * max(float(np.abs(value).max()), 1.0)
+            if not (np.abs(found[state] - value) <= limit).all():
+                raise ReleaseError(f"{name}: {state} is another than window's; check the plugin's to_onnx")
 
 
 def windows(scaler: Scaler) -> dict[str, Floats]:

@@ -35,7 +35,8 @@ class FittedRidge:
 
     def forecast(self, data: Dataset) -> tuple[Floats, ...]:
         """Return one `(n_bars,)` array of scaled forecasts per series."""
-        return tuple(s.features @ self.coefficients + self.intercept for s in data.series)
+        # Row by row: a matrix product's last bits depend on how many rows there are.
+        return tuple((s.features * self.coefficients).sum(axis=1) + self.intercept for s in data.series)
 
     def save(self, folder: Path) -> None:
         """Write the coefficients to `checkpoint.safetensors`."""
