@@ -192,7 +192,8 @@ class Costs:
         _require(
             0 <= self.slippage_bps < 1_000, f"slippage_bps = {self.slippage_bps}; expected basis points in [0, 1000)"
         )
-        _require(self.initial_cash > 0, f"initial_cash = {self.initial_cash}; expected a positive amount")
+        # Less buys so small a share of anything that vectorbt takes the order for none.
+        _require(self.initial_cash >= 1, f"initial_cash = {self.initial_cash}; expected an amount of at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Every error a user can cause. A message names the value, what was expected and what to do next."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class FoxflowError(Exception):
@@ -26,6 +27,18 @@ class PluginError(FoxflowError):
 
 class ReleaseError(FoxflowError):
     """A release that is absent, damaged or not equal to the model it was made from."""
+
+
+@contextmanager
+def plugin_call(name: str, what: str) -> Iterator[None]:
+    """Turn whatever a plugin raises into a PluginError that names it, what it was asked for, and its own words."""
+    try:
+        yield
+    except FoxflowError:
+        raise
+    except Exception as e:
+        words = " ".join(str(e).split()) or "no message"
+        raise PluginError(f"model {name!r} failed in {what}: {type(e).__name__}: {words}; mend the plugin") from e
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

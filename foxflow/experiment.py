@@ -37,7 +37,7 @@ from foxflow import (
 )
 from foxflow.config import Config, to_document
 from foxflow.dataset import Dataset
-from foxflow.errors import DataError
+from foxflow.errors import DataError, plugin_call
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
 from foxflow.training import FoldProgress, FoldResult, Recipe
@@ -157,8 +157,10 @@ def build_release(
 ) -> release.Release:
     """Return the release of the final fit, verified against it, under `releases/<experiment>/`."""
     model = registry.build(config.model.name, config.model.options)
+    with plugin_call(config.model.name, "load"):
+        fitted = model.load(model_folder)
     return release.build(
-        model.load(model_folder),
+        fitted,
         data,
         results[-1],
         since=results[0].fold.test_start,

@@ -1,10 +1,11 @@
 """Model plugins, found by entry point; one is imported only when it is asked for."""
 
+import dataclasses
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 
-from foxflow.errors import PluginError, unknown
+from foxflow.errors import PluginError, plugin_call, unknown
 
 if TYPE_CHECKING:
     # Listing models must not load numpy and polars.
@@ -44,14 +45,13 @@ def load(name: str) -> "type[Model]":
     if name not in points:
         raise PluginError(f"{unknown('model', name, points)} (a model is a package with an entry point in {GROUP})")
     point = points[name]
-    try:
+    with plugin_call(name, f"the import of {point.value} of {point.dist.name if point.dist else '?'}"):
         plugin = point.load()
-    except (ImportError, AttributeError) as e:
-        where = f"{point.value} of {point.dist.name if point.dist else '?'}"
-        raise PluginError(f"model {name!r} cannot be imported from {where}: {e}; reinstall that package") from e
     missing = [m for m in ("name", "Parameters", "fit", "load", "warmup_bars") if not hasattr(plugin, m)]
     if missing:
         raise PluginError(f"model {name!r} lacks {', '.join(missing)}; see foxflow.model for the contract")
+    if not (isinstance(plugin.Parameters, type) and dataclasses.is_dataclass(plugin.Parameters)):
+        raise PluginError(f"model {name!r} has Parameters = {plugin.Parameters!r}; expected a frozen dataclass")
     return cast("type[Model]", plugin)
 
 
@@ -61,4 +61,6 @@ def build(name: str, options: Mapping[str, object]) -> "Model":
     from foxflow.config import from_mapping
 
     plugin = load(name)
-    return plugin(from_mapping(plugin.Parameters, options, section="model"))
+    parameters = from_mapping(plugin.Parameters, options, section="model")
+    with plugin_call(name, "its constructor"):
+        return plugin(parameters)

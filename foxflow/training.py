@@ -26,7 +26,7 @@ import polars as pl
 from foxflow import dataset, registry
 from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
-from foxflow.errors import DataError, PluginError
+from foxflow.errors import DataError, PluginError, plugin_call
 from foxflow.model import Epoch, Fitted
 from foxflow.splits import Fold
 
@@ -102,15 +102,23 @@ def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, 
     pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
     scaler = Scaler.fit(pieces.train, clip=recipe.clip)
     valid = scaler.apply(pieces.valid)
-    fitted = model.fit(
-        scaler.apply(pieces.train),
-        valid,
-        seed=fit_seed(recipe.seed, pieces.cut),
-        progress=lambda epoch, planned: progress(fold.number, epoch, planned),
-    )
+    with plugin_call(recipe.model, f"the fit of fold {fold.number}"):
+        fitted = model.fit(
+            scaler.apply(pieces.train),
+            valid,
+            seed=fit_seed(recipe.seed, pieces.cut),
+            progress=lambda epoch, planned: progress(fold.number, epoch, planned),
+        )
+        numbers = {e.number for e in fitted.history}
+        if not {0, fitted.best_epoch} <= numbers:
+            raise PluginError(
+                f"model {recipe.model!r} has best_epoch = {fitted.best_epoch} and epochs {sorted(numbers)}; "
+                "expected both epoch 0, the untrained model, and the best epoch among them"
+            )
     if folder is not None:
         folder.mkdir(parents=True)
-        fitted.save(folder)
+        with plugin_call(recipe.model, "save"):
+            fitted.save(folder)
     outcome = _forecast(fitted, valid, recipe.model)
     errors = np.concatenate([(f - s.label)[s.weight > 0] for f, s in zip(outcome, valid.series, strict=True)])
     weights = np.concatenate([s.weight[s.weight > 0] for s in valid.series])
@@ -168,7 +176,8 @@ def _empty() -> pl.DataFrame:
 
 
 def _forecast(fitted: Fitted, data: Dataset, name: str) -> tuple[Floats, ...]:
-    forecasts = fitted.forecast(data)
+    with plugin_call(name, "forecast"):
+        forecasts = fitted.forecast(data)
     shapes = [np.shape(f) for f in forecasts]
     expected = [(len(s),) for s in data.series]
     if shapes != expected:

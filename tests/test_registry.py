@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from foxflow import registry
-from foxflow.errors import ConfigError, PluginError
+from foxflow.errors import ConfigError, PluginError, plugin_call
 
 
 def test_installed_models_are_found_by_entry_point() -> None:
@@ -33,7 +33,7 @@ def test_a_name_claimed_twice_is_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_plugin_that_cannot_be_imported_says_from_where(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "entry_points", lambda **_: [EntryPoint("gone", "no_such_module:X", registry.GROUP)])
-    with pytest.raises(PluginError, match="model 'gone' cannot be imported from no_such_module:X"):
+    with pytest.raises(PluginError, match="model 'gone' failed in the import of no_such_module:X"):
         registry.load("gone")
 
 
@@ -41,3 +41,15 @@ def test_listing_models_imports_none_of_them() -> None:
     code = "import sys; from foxflow import registry; registry.installed(); print([m for m in sys.modules if 'ridge' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_a_plugin_raises_is_one_line_with_its_name_and_words() -> None:
+    with (
+        pytest.raises(
+            PluginError, match="model 'mine' failed in the fit of fold 3: RuntimeError: no room; mend the plugin"
+        ),
+        plugin_call("mine", "the fit of fold 3"),
+    ):
+        raise RuntimeError("no\n  room")
+    with pytest.raises(ConfigError, match="as it is"), plugin_call("mine", "fit"):
+        raise ConfigError("as it is")

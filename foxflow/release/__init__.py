@@ -11,7 +11,7 @@ import tomli_w
 
 from foxflow import registry
 from foxflow.dataset import Dataset, Floats, Series
-from foxflow.errors import DataError
+from foxflow.errors import DataError, plugin_call
 from foxflow.model import CHECKPOINT, Fitted
 from foxflow.release import bundle, graphs, parity
 from foxflow.release.bundle import Release, find, list_releases, load, verify
@@ -71,18 +71,20 @@ def build(
         "state_policy": "carry",
         "dtype": "float32",
     }
-    unscaled = fitted.to_onnx()
-    files = {
-        f"{kind}.onnx": graphs.released(content, kind, scaler=result.scaler, metadata=about, plugin=name)
-        for kind, content in (("step", unscaled.step), ("window", unscaled.window))
-    }
+    with plugin_call(name, "to_onnx"):
+        unscaled = fitted.to_onnx()
+        files = {
+            f"{kind}.onnx": graphs.released(content, kind, scaler=result.scaler, metadata=about, plugin=name)
+            for kind, content in (("step", unscaled.step), ("window", unscaled.window))
+        }
     step, window = (Graph.load(files[f"{kind}.onnx"]) for kind in ("step", "window"))
     found = parity.check(fitted, data, result.scaler, since=since, step=step, window=window)
     golden, golden_files = _golden(fitted, data, result, window, found.tolerance)
     files |= golden_files
     if window.past:
         files["state.safetensors"] = _states(data, result, window)
-    files[CHECKPOINT] = (checkpoint / CHECKPOINT).read_bytes()
+    with plugin_call(name, f"save, which left no {CHECKPOINT}"):
+        files[CHECKPOINT] = (checkpoint / CHECKPOINT).read_bytes()
     files["config.toml"] = tomli_w.dumps(config).encode()
     facts = {
         **about,
