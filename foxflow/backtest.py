@@ -68,6 +68,8 @@ class _Prices:
     symbols: pl.Series
     open: Floats
     close: Floats
+    # The last close carried forward, and a symbol's first one before it (nothing is held there).
+    marked: Floats
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def _prices(bars: pl.DataFrame) -> _Prices:
             f"{first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: open {first['open']}, close {first['close']}; a "
             "price that is not positive cannot be traded as a fraction of equity: leave it out of [data] symbols"
         )
-    return _Prices(times, symbols, open_, close)
+    return _Prices(times, symbols, open_, close, marked=_filled(close))
 
 
 def _equal_weights_at_entry(target: Floats, close: Floats) -> Floats:
@@ -191,12 +193,11 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
     has_order = np.isfinite(account.size)
     # vectorbt drops an order whose price is not finite, without a word.
     assert np.isfinite(prices.open[has_order]).all()
-    close = _filled(prices.close)
     portfolio: Any = vbt.Portfolio.from_orders(
-        pd.DataFrame(close, index=index, columns=prices.symbols.to_list()),
+        pd.DataFrame(prices.marked, index=index, columns=prices.symbols.to_list()),
         size=account.size,
         size_type="amount",
-        price=np.where(has_order, prices.open, close),
+        price=np.where(has_order, prices.open, prices.marked),
         fees=costs.fee_bps / 1e4,
         slippage=costs.slippage_bps / 1e4,
         init_cash=costs.initial_cash,
@@ -230,7 +231,6 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
 
 
 def _filled(close: Floats) -> Floats:
-    """Return closes with the last one carried forward, and a symbol's first one before it (nothing is held there)."""
     frame = pl.DataFrame(close).select(pl.all().fill_nan(None).forward_fill().backward_fill())
     return frame.to_numpy()
 
@@ -242,8 +242,7 @@ def _cache_folder() -> Path:
 def _held(
     positions: pl.DataFrame, prices: _Prices, account: _Account, fills: pl.DataFrame, costs: Costs
 ) -> pl.DataFrame:
-    close = _filled(prices.close)
-    value = account.shares * close
+    value = account.shares * prices.marked
     before = np.concatenate([[costs.initial_cash], account.equity[:-1]])[:, None]
     cost = np.nan_to_num(
         to_wide(fills.with_columns(cost=pl.col("fee") + pl.col("slippage")), "cost", prices.times, prices.symbols)

@@ -5,7 +5,7 @@
 
 import re
 import warnings
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 
 import polars as pl
@@ -26,6 +26,7 @@ BAR_SCHEMA = pl.Schema(
 )
 # `ts` is the close of the first bar that trades without the dividend or after the split. A split's value is new
 # shares per old share, a dividend's is money per share held before that bar.
+EVENT_KINDS = ("dividend", "split")
 EVENT_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "kind": pl.String(), "value": pl.Float64()})
 FINDING_SCHEMA = pl.Schema(
     {"symbol": pl.String(), "ts": TS, "check": pl.String(), "severity": pl.String(), "detail": pl.String()}
@@ -35,6 +36,22 @@ JUMP = 0.336
 PRICES = ("open", "high", "low", "close")
 SYMBOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/=^-]{0,63}")
 _UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+
+
+def instant(ts: int) -> datetime:
+    """Return the UTC time of int64 microseconds since 1970."""
+    return datetime.fromtimestamp(ts / 1e6, UTC)
+
+
+def iso(moment: datetime) -> str:
+    """Return a time as ISO 8601 in UTC.
+
+    Examples
+    --------
+    >>> iso(instant(1_710_446_400_000_000))
+    '2024-03-14T20:00:00Z'
+    """
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def bar_length(bar: str) -> timedelta:

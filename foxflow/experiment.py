@@ -219,26 +219,20 @@ def write(
 
 
 def _fold_summary(result: FoldResult) -> dict[str, Any]:
-    losses = {e.number: e.valid_loss for e in result.history}
     return {
         "fold": result.fold.number,
-        "cut": instant(result.cut),
-        "test_start": instant(result.fold.test_start),
-        "test_end": instant(result.fold.test_end),
+        "cut": bars.instant(result.cut),
+        "test_start": bars.instant(result.fold.test_start),
+        "test_end": bars.instant(result.fold.test_end),
         "training_rows": sum(result.rows.values()),
         "forecasts": dict(result.entered),
-        "untrained_loss": losses[0],
-        "best_loss": losses[result.best_epoch],
+        "untrained_loss": result.untrained_loss,
+        "best_loss": result.best_loss,
         "best_epoch": result.best_epoch,
         "has_learned": result.has_learned,
         "seconds": result.seconds,
         "history": [dataclasses.asdict(e) for e in result.history],
     }
-
-
-def instant(ts: int) -> datetime:
-    """Return the UTC time of int64 microseconds since 1970."""
-    return datetime.fromtimestamp(ts / 1e6, UTC)
 
 
 def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
@@ -251,5 +245,5 @@ def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
         case float() if not math.isfinite(value):
             return None
         case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+            return bars.iso(value)
     return value

@@ -115,11 +115,6 @@ class Sharpe:
     low: float
     high: float
 
-    @property
-    def can_be_luck(self) -> bool:
-        """Whether the interval holds zero (or nothing is known)."""
-        return not (self.low > 0 or self.high < 0)
-
 
 def sharpe(returns: Floats, *, periods_per_year: float) -> Sharpe:
     """Return the annualised Sharpe ratio (risk-free rate 0), NaN where returns do not vary.

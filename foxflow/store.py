@@ -17,11 +17,10 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA, TS, bar_length, require
+from foxflow.bars import BAR_SCHEMA, EVENT_KINDS, EVENT_SCHEMA, TS, bar_length, require
 from foxflow.errors import DataError, unknown
 
 LIST_SCHEMA = pl.Schema({"symbol": pl.String(), "bar": pl.String(), "rows": pl.Int64(), "first_ts": TS, "last_ts": TS})
-EVENT_KINDS = ("dividend", "split")
 WAIT_S = 30.0
 _NO_DELAY = timedelta(0)
 # No PRIMARY KEY: its index makes the file eight times larger and inserts six times slower. Every write checks keys.

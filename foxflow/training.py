@@ -67,10 +67,22 @@ class FoldResult:
     seconds: float
 
     @property
+    def untrained_loss(self) -> float:
+        """The validation loss before anything was learned."""
+        return self._valid_loss(0)
+
+    @property
+    def best_loss(self) -> float:
+        """The validation loss of the kept parameters."""
+        return self._valid_loss(self.best_epoch)
+
+    @property
     def has_learned(self) -> bool:
         """Whether the kept parameters beat the untrained model on the validation tail."""
-        losses = {e.number: e.valid_loss for e in self.history}
-        return losses[self.best_epoch] < losses[0]
+        return self.best_loss < self.untrained_loss
+
+    def _valid_loss(self, number: int) -> float:
+        return next(e.valid_loss for e in self.history if e.number == number)
 
 
 @dataclass(frozen=True)
@@ -156,7 +168,7 @@ def _out_of_sample(
     for series, forecast in zip(stream.series, scaled, strict=True):
         # A symbol enters at its first bar with the features' lookback and the model's warm-up behind it.
         warm = np.searchsorted(whole[series.symbol].ts, series.ts) >= data.lookback - 1 + warmup_bars
-        keep = warm & series.valid & (series.ts >= fold.test_start) & (series.ts <= fold.test_end)
+        keep = warm & series.valid & fold.tests_on(series.ts)
         frames.append(
             pl.DataFrame(
                 {
@@ -227,7 +239,7 @@ def run(
     FoxflowError
         The first error of any fold; the processes of the others are stopped.
     """
-    # The final fit saves and is needed last by nobody: it starts first so that it never runs alone at the end.
+    # The final fit has the most rows: it starts first, so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
     with _pool(min(workers, len(order))) as (pool, events):
         futures = {pool.submit(_work, data, fold, recipe, folder if fold.is_final else None): fold for fold in order}

@@ -65,16 +65,16 @@ def score(bars: pl.DataFrame, streams: Mapping[str, Sequence[FoldResult]], *, ho
     forecast is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
     """
     rows = references(bars, horizon=horizon).drop_nulls()
+    ts, end = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
     first = next(iter(streams.values()))
     parts: dict[str, list[pl.DataFrame]] = {}
     for index, result in enumerate(first):
         if result.fold.is_final:
             continue
         fold = result.fold
-        ts, end = pl.col("ts").dt.timestamp("us"), pl.col("label_end").dt.timestamp("us")
-        train = rows.filter((ts < fold.valid_start) & (end <= fold.train_limit))
-        valid = rows.filter((ts >= fold.valid_start) & (end <= fold.valid_limit))
-        test = rows.filter(ts.is_between(fold.test_start, fold.test_end))
+        train = rows.filter(fold.trains_on(ts, end))
+        valid = rows.filter(fold.validates_on(ts, end))
+        test = rows.filter(fold.tests_on(ts))
         simple = {"last value": _column("last"), "EWMA(0.94)": _column("ewma"), "HAR": _fitted_har(train)}
         for name, forecaster in simple.items():
             error = forecaster(valid) - valid["label"].to_numpy()

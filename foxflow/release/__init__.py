@@ -1,7 +1,6 @@
 """Build, verify and load a release: what a live trader loads. ONNX Runtime lives here."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import tomli_w
 
 from foxflow import registry
+from foxflow.bars import instant, iso
 from foxflow.dataset import Dataset, Floats, Series
 from foxflow.errors import DataError, plugin_call
 from foxflow.model import CHECKPOINT, Fitted
@@ -54,7 +54,7 @@ def build(
         Where the plugin's graphs break the contract, or differ from its forecasts.
     """
     name = config["model"]["name"]
-    cut = datetime.fromtimestamp(result.cut / 1e6, UTC)
+    cut = instant(result.cut)
     about = {
         "schema": str(bundle.SCHEMA),
         "experiment": config["experiment"]["name"],
@@ -65,7 +65,7 @@ def build(
         "bar": config["data"]["bar"],
         "calendar": config["data"]["calendar"],
         "symbols": [s.symbol for s in data.series],
-        "cut": _iso(cut),
+        "cut": iso(cut),
         "warmup_bars": result.warmup_bars,
         "lookback_bars": data.lookback,
         "state_policy": "carry",
@@ -114,10 +114,6 @@ def build(
     return bundle.write(folder, files, facts, cut=f"{cut:%Y%m%dT%H%M%SZ}")
 
 
-def _iso(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
-
-
 def _distribution(name: str) -> dict[str, str]:
     found = registry.installed()[name].dist
     return {"distribution": found.name, "version": found.version} if found else {}
@@ -141,7 +137,7 @@ def _golden(
         files[f"golden/{prefix}valid.u8"] = np.isfinite(rows).all(axis=1).astype(np.uint8).tobytes()
     facts: dict[str, Any] = {
         "symbol": series.symbol,
-        "first_ts": _iso(datetime.fromtimestamp(series.ts[start] / 1e6, UTC)),
+        "first_ts": iso(instant(series.ts[start])),
         "n_bars": len(features),
         "n_bad_bars": len(bad),
         "n_features": features.shape[1],

@@ -43,8 +43,7 @@ def write(folder: Path, files: Mapping[str, bytes], facts: Mapping[str, Any], *,
         for name, content in sorted(files.items())
     }
     body = {"schema": SCHEMA, **facts, "files": listed}
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    manifest = {"id": f"{cut}-{digest[:12]}", **body}
+    manifest = {"id": f"{cut}-{_digest(body)}", **body}
     target = folder / str(manifest["id"])
     if target.exists():
         return load(target)
@@ -87,10 +86,13 @@ def load(path: Path) -> Release:
         if found != entry["sha256"]:
             raise ReleaseError(f"{path / name} has sha256 {found}; the manifest says {entry['sha256']}; restore it")
     body = {k: v for k, v in manifest.items() if k != "id"}
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    if manifest.get("id") != path.name or not path.name.endswith(f"-{digest[:12]}"):
+    if manifest.get("id") != path.name or not path.name.endswith(f"-{_digest(body)}"):
         raise ReleaseError(f"{path}: the manifest is not the one its name was made from; restore the release")
     return Release(path, manifest)
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -32,16 +32,6 @@ def released(graph: bytes, kind: str, *, scaler: Scaler, metadata: Mapping[str, 
     return _canonical(_merge(_front(kind, scaler), model, _back(kind, scaler)), kind, metadata)
 
 
-def states(graph: bytes) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each `past_*` input without its batch axis, in the order of the inputs."""
-    model = onnx.load_model_from_string(graph)
-    return {
-        i.name: tuple(d.dim_value for d in i.type.tensor_type.shape.dim[1:])
-        for i in model.graph.input
-        if i.name.startswith("past_")
-    }
-
-
 def _require_contract(model: ModelProto, kind: str, *, n_features: int, plugin: str) -> None:
     where = f"model {plugin!r}, {kind} graph"
     opsets = {o.domain: o.version for o in model.opset_import}

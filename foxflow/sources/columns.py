@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA, PRICES, SYMBOL, check, require
+from foxflow.bars import BAR_SCHEMA, EVENT_KINDS, EVENT_SCHEMA, PRICES, SYMBOL, check, require
 from foxflow.errors import DataError, unknown
 from foxflow.sources.table import Table
 from foxflow.sources.times import closes, instants
@@ -37,7 +37,7 @@ def to_events(table: Table, *, calendar: str) -> pl.DataFrame:
     session, kind, value = (_column(table, names) for names in (("session", *TIMES), ("kind",), ("value",)))
     table, symbols = _symbols(table, None)
     kinds, values = _texts(table, kind), _numbers(table, value)
-    table.refuse_where(~kinds.is_in(["split", "dividend"]), kinds, "kind {}; expected split or dividend")
+    table.refuse_where(~kinds.is_in(EVENT_KINDS), kinds, "kind {}; expected split or dividend")
     table.refuse_where(values <= 0, values, "value {}; expected new shares per old share, or money per share")
     ts = closes(table, session, calendar=calendar)
     events = pl.DataFrame({"symbol": symbols, "ts": ts, "kind": kinds, "value": values}, schema=EVENT_SCHEMA)

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 import pytest
 import torch
 from cuda_shim.shim_runner import SHAPES, SOURCE, Shim, shim_fixture  # noqa: F401
 from torch import Tensor
-from torch_samples import one_thread  # noqa: F401
+from torch_samples import Inputs, one_thread  # noqa: F401
 
 from foxflow_mamba2.ssd import ssd_scan
 from foxflow_mamba2.ssd.cuda import ssd_cuda
@@ -18,16 +17,6 @@ from foxflow_mamba2.ssd.naive import ssd_naive
 
 LENGTHS = (1, 2, 15, 16, 17, 31, 33, 64, 100, 257)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 1e-2}
-
-
-class Inputs(NamedTuple):
-    x: Tensor
-    dt: Tensor
-    A: Tensor
-    B: Tensor
-    C: Tensor
-    D: Tensor
-    state: Tensor
 
 
 def inputs(

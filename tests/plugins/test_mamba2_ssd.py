@@ -1,27 +1,16 @@
 """The scan: the recurrence against NumPy, the chunked form against the recurrence in value and every gradient."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch_samples import one_thread  # noqa: F401
+from torch_samples import Inputs, one_thread  # noqa: F401
 
 from foxflow_mamba2.ssd import ssd_scan
 
 LENGTHS = (1, 2, 15, 16, 17, 31, 33, 100)
-
-
-class Inputs(NamedTuple):
-    x: Tensor
-    dt: Tensor
-    A: Tensor
-    B: Tensor
-    C: Tensor
-    D: Tensor
-    state: Tensor
 
 
 def inputs(n_bars: int, *, n_groups: int = 1, n_heads: int = 4, head_dim: int = 3, d_state: int = 5) -> Inputs:

@@ -1,6 +1,7 @@
 """Small series and a small network for the tests of the Torch plugins."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +19,18 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+class Inputs(NamedTuple):
+    """What a scan reads, in the order of its parameters."""
+
+    x: Tensor
+    dt: Tensor
+    A: Tensor
+    B: Tensor
+    C: Tensor
+    D: Tensor
+    state: Tensor
 
 
 def series(symbol: str, features: Floats, label: Floats | None = None, *, context: int = 0) -> Series:
