@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := -e '.[onnx,rust]' -e flows -e plugins/torch -e plugins/mamba2 -e plugins/ridge
-SOURCES := foxflow flows/foxflow_flows plugins/torch/foxflow_torch plugins/mamba2/foxflow_mamba2 plugins/ridge/foxflow_ridge
+PACKAGES := -e '.[onnx,rust]' -e flows -e plugins/torch -e plugins/mamba2 -e plugins/gru -e plugins/ridge
+SOURCES := foxflow flows/foxflow_flows plugins/torch/foxflow_torch plugins/mamba2/foxflow_mamba2 plugins/gru/foxflow_gru plugins/ridge/foxflow_ridge
 PROJECTS := pyproject.toml flows/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .DEFAULT_GOAL := help
@@ -38,7 +38,7 @@ check: setup ## ruff, ruff format, mypy strict, import-linter, deptry, codespell
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
 	$(BIN)/deptry foxflow
-	for p in flows plugins/torch plugins/mamba2 plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry .) || exit 1; done
+	for p in flows plugins/torch plugins/mamba2 plugins/gru plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell $(SOURCES) tests docs README.md CHANGELOG.md Makefile
 
 clean: ## remove .venv and caches; data/ stays

@@ -5,11 +5,13 @@
 `run` calls the steps in that order; the Prefect flow wraps the very same steps in tasks.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +43,9 @@ from foxflow.errors import DataError, plugin_call
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
 from foxflow.training import FoldProgress, FoldResult, Recipe
+
+# Under the home folder: unfinished fits.
+FITS = "fits"
 
 Stage = Callable[[str], None]
 """Called with the name of the step that starts."""
@@ -101,11 +106,13 @@ def retrain(
     *,
     model: str | None = None,
     folder: Path | None = None,
+    checkpoints: Path | None = None,
     progress: FoldProgress | None = None,
 ) -> list[FoldResult]:
     """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
 
-    `model`: another plugin on the same folds, with its own defaults.
+    `model`: another plugin on the same folds, with its own defaults. `checkpoints`: where an interrupted run left its
+    fits, to go on from there.
     """
     times = dataset.bar_times(data)
     folds = splits.walk_forward(times, config.walk_forward)
@@ -114,7 +121,15 @@ def retrain(
     options = config.model.options if model is None else {}
     recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
     training.require_forecasts(data, folds, recipe)
-    return training.run(data, folds, recipe, workers=config.experiment.workers, folder=folder, progress=progress)
+    return training.run(
+        data,
+        folds,
+        recipe,
+        workers=config.experiment.workers,
+        folder=folder,
+        checkpoints=checkpoints,
+        progress=progress,
+    )
 
 
 def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:
@@ -134,7 +149,10 @@ class Result:
 
 
 def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress: FoldProgress | None = None) -> Result:
-    """Return the result of the whole experiment; nothing is left behind where it fails or is interrupted."""
+    """Return the result of the whole experiment.
+
+    Where it fails or is interrupted nothing is left behind but `fits/`, from which the same run goes on.
+    """
     started = time.monotonic()
     require_runnable(config)
     with scratch(folder) as work:
@@ -142,7 +160,7 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
         adjusted = pull_bars(config, folder)
         data = build_dataset(config, adjusted)
         stage("retrain")
-        results = retrain(config, data, folder=work / "model", progress=progress)
+        results = retrain(config, data, folder=work / "model", checkpoints=folder / FITS, progress=progress)
         others = rivals(config, data)
         stage("score")
         scored = scoring.score(config, adjusted, results, others)
@@ -213,9 +231,22 @@ def write(
         for name in ("equity", "fills", "held"):
             getattr(scored.book, name).write_parquet(work / f"{name}.parquet")
         report.write(work / "report.html", summary, scored.book, scored.outcomes)
+        training.history_of(results).write_parquet(work / "history.parquet")
         work.chmod(0o755)
         work.rename(target)
+    _forget(results)
     return Result(target, summary)
+
+
+def _forget(results: list[FoldResult]) -> None:
+    """Remove what the fits of a run that is now written kept in case of an interruption."""
+    kept = [r.checkpoints for r in results if r.checkpoints is not None]
+    for folder in kept:
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in {f.parent for f in kept if f.parent.exists()}:
+        # Fits of other runs stay, and their folder with them.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _fold_summary(result: FoldResult) -> dict[str, Any]:

@@ -23,13 +23,14 @@ class Epoch:
     """Losses after one round of training: mean squared error of scaled labels, weighted as the rows are.
 
     Number 0 is the model before it has learned anything, so a fit whose best validation loss is number 0's has
-    learned nothing. `detail` holds whatever else a plugin measures, by name.
+    learned nothing. `detail` holds whatever else a plugin measures, by name; `seconds` is not part of what is equal.
     """
 
     number: int
     train_loss: float
     valid_loss: float
     detail: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = field(default=0.0, compare=False)
 
 
 Progress = Callable[[Epoch, int], None]
@@ -94,12 +95,15 @@ class Model(Protocol):
         *,
         seed: int,
         warm_start: Fitted | None = None,
+        checkpoints: Path | None = None,
         progress: Progress,
     ) -> Fitted:
         """Return the model fitted to the rows of `train` that count (weight above 0).
 
         `valid` is the later, purged tail for early stopping; the bars in front of its rows are context. Equal input
-        and seed give bit-equal forecasts.
+        and seed give bit-equal forecasts. `checkpoints` is a folder of this one fit, which may not exist yet: what a
+        model keeps there lets the same fit go on, to the same bits, after its process was killed. A fit of seconds
+        needs none.
         """
 
     def load(self, folder: Path) -> Fitted:

@@ -6,6 +6,7 @@ it. The seed of a fit derives from (config seed, cut), never from the fold's num
 
 import contextlib
 import hashlib
+import json
 import multiprocessing.process
 import multiprocessing.queues
 import os
@@ -28,6 +29,7 @@ from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
 from foxflow.errors import DataError, PluginError, plugin_call
 from foxflow.model import Epoch, Fitted
+from foxflow.provenance import code_sha256
 from foxflow.splits import Fold
 
 FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32(), "forecast": pl.Float64()})
@@ -52,6 +54,7 @@ class FoldResult:
 
     `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
     `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
+    `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
     """
 
     fold: Fold
@@ -65,6 +68,7 @@ class FoldResult:
     scaler: Scaler
     warmup_bars: int
     seconds: float
+    checkpoints: Path | None
 
     @property
     def untrained_loss(self) -> float:
@@ -107,18 +111,50 @@ def fit_seed(seed: int, cut: int) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
-def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, progress: EpochProgress) -> FoldResult:
-    """Return one fold's fit and forecasts; with `folder`, the fitted model is saved there."""
+def fit_key(train: Dataset, valid: Dataset, recipe: Recipe, *, seed: int) -> str:
+    """Return the sha256 of all that decides a fit: what it reads, its recipe, the code and the versions it runs on."""
+    digest = hashlib.sha256(json.dumps([recipe.model, recipe.options, seed, code_sha256()], sort_keys=True).encode())
+    for data in (train, valid):
+        digest.update(json.dumps([data.feature_names, data.label_name, data.horizon]).encode())
+        for series in data.series:
+            digest.update(series.symbol.encode())
+            for array in (series.ts, series.features, series.label, series.weight):
+                digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def fit_fold(
+    data: Dataset,
+    fold: Fold,
+    recipe: Recipe,
+    *,
+    folder: Path | None,
+    checkpoints: Path | None = None,
+    progress: EpochProgress,
+) -> FoldResult:
+    """Return one fold's fit and forecasts.
+
+    Parameters
+    ----------
+    folder
+        Where the fitted model is saved; None saves none.
+    checkpoints
+        Where fits keep what they need to go on after an interruption, each in a folder named by its `fit_key`.
+    """
     started = time.monotonic()
     model = registry.build(recipe.model, recipe.options)
     pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
     scaler = Scaler.fit(pieces.train, clip=recipe.clip)
-    valid = scaler.apply(pieces.valid)
+    train, valid = scaler.apply(pieces.train), scaler.apply(pieces.valid)
+    seed = fit_seed(recipe.seed, pieces.cut)
+    if checkpoints is not None:
+        checkpoints = checkpoints / fit_key(train, valid, recipe, seed=seed)
     with plugin_call(recipe.model, f"the fit of fold {fold.number}"):
         fitted = model.fit(
-            scaler.apply(pieces.train),
+            train,
             valid,
-            seed=fit_seed(recipe.seed, pieces.cut),
+            seed=seed,
+            checkpoints=checkpoints,
             progress=lambda epoch, planned: progress(fold.number, epoch, planned),
         )
         numbers = {e.number for e in fitted.history}
@@ -154,6 +190,7 @@ def fit_fold(data: Dataset, fold: Fold, recipe: Recipe, *, folder: Path | None, 
         scaler=scaler,
         warmup_bars=model.warmup_bars,
         seconds=time.monotonic() - started,
+        checkpoints=checkpoints,
     )
 
 
@@ -225,6 +262,7 @@ def run(
     *,
     workers: int,
     folder: Path | None = None,
+    checkpoints: Path | None = None,
     progress: FoldProgress | None = None,
 ) -> list[FoldResult]:
     """Return the result of every fold, in their order, fitted in spawned one-thread processes.
@@ -233,6 +271,8 @@ def run(
     ----------
     folder
         Where the final fold's fitted model is saved (it must not exist yet).
+    checkpoints
+        As in `fit_fold`.
 
     Raises
     ------
@@ -242,7 +282,10 @@ def run(
     # The final fit has the most rows: it starts first, so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
     with _pool(min(workers, len(order))) as (pool, events):
-        futures = {pool.submit(_work, data, fold, recipe, folder if fold.is_final else None): fold for fold in order}
+        futures = {
+            pool.submit(_work, data, fold, recipe, folder if fold.is_final else None, checkpoints): fold
+            for fold in order
+        }
         pending: set[Future[FoldResult]] = set(futures)
         try:
             while pending:
@@ -311,11 +354,29 @@ def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-def _work(data: Dataset, fold: Fold, recipe: Recipe, folder: Path | None) -> FoldResult:
+def _work(data: Dataset, fold: Fold, recipe: Recipe, folder: Path | None, checkpoints: Path | None) -> FoldResult:
     def progress(number: int, epoch: Epoch, planned: int) -> None:
         _worker["events"].put((number, epoch, planned))
 
-    return fit_fold(data, fold, recipe, folder=folder, progress=progress)
+    return fit_fold(data, fold, recipe, folder=folder, checkpoints=checkpoints, progress=progress)
+
+
+def history_of(results: Sequence[FoldResult]) -> pl.DataFrame:
+    """Return one row an epoch: fold, epoch, losses, seconds and all that the model recorded; `is_best` was kept."""
+    rows = [
+        {
+            "fold": result.fold.number,
+            "epoch": epoch.number,
+            "is_best": epoch.number == result.best_epoch,
+            "train_loss": epoch.train_loss,
+            "valid_loss": epoch.valid_loss,
+            **epoch.detail,
+            "seconds": epoch.seconds,
+        }
+        for result in results
+        for epoch in result.history
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:

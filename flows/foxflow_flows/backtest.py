@@ -30,9 +30,9 @@ def build_dataset(settings: Config, adjusted: pl.DataFrame) -> Dataset:
 
 
 @task(cache_policy=NO_CACHE)
-def retrain(settings: Config, data: Dataset, folder: Path) -> list[FoldResult]:
+def retrain(settings: Config, data: Dataset, folder: Path, checkpoints: Path) -> list[FoldResult]:
     """Return the fold results and that of the final fit, saved in `folder`."""
-    return experiment.retrain(settings, data, folder=folder)
+    return experiment.retrain(settings, data, folder=folder, checkpoints=checkpoints)
 
 
 @task(cache_policy=NO_CACHE)
@@ -96,7 +96,7 @@ def backtest(
     with scratch(folder) as work:
         adjusted = pull_bars(settings, folder)
         data = build_dataset(settings, adjusted)
-        results = retrain(settings, data, work / "model")
+        results = retrain(settings, data, work / "model", folder / experiment.FITS)
         others = rivals(settings, data)
         scored = score(settings, adjusted, results, others)
         bundle = build_release(settings, data, results, work / "model", folder)

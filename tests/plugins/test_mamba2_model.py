@@ -16,7 +16,7 @@ from foxflow.errors import ConfigError, DataError, PluginError, ReleaseError
 from foxflow.model import Epoch, Fitted, Graphs, Model
 from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_mamba2.network import Mamba2Network
-from foxflow_mamba2.projection import spectral_radius
+from foxflow_mamba2.projection import nominal_radius
 from foxflow_torch import checkpoint
 from foxflow_torch.fitted import TorchFitted
 
@@ -84,30 +84,13 @@ def test_epoch_0_forecasts_the_mean_label_so_its_loss_is_the_mean_square(fitted:
     assert fitted.history[0].valid_loss == pytest.approx(float(np.mean(labels**2)), rel=1e-12)
 
 
-def test_adam_moves_every_parameter(fitted: TorchFitted) -> None:
-    # A learning rate too small to matter shows where the parameters started.
-    still = fit(dataclasses.replace(SMALL, learning_rate=1e-300)).network
-    after = dict(fitted.network.named_parameters())
-    for name, before in still.named_parameters():
-        assert bool((before != after[name]).any()), name
-
-
-def test_norms_and_bound_heads_are_recorded_each_epoch(fitted: TorchFitted) -> None:
-    start, *epochs = fitted.history
-    assert start.detail == {"heads_at_limit": 0.0}
-    assert len(epochs) == 2
-    for epoch in epochs:
-        assert set(epoch.detail) == {"grad_norm", "grad_norm_clipped", "heads_at_limit"}
-        assert 0 < epoch.detail["grad_norm_clipped"] <= min(SMALL.clip_norm, epoch.detail["grad_norm"])
-
-
 def test_after_every_step_no_head_is_beyond_the_spectral_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     radii: list[float] = []
     after_step = Mamba2Network.after_step
 
     def spy(self: Mamba2Network) -> dict[str, float]:
         detail = after_step(self)
-        radii.extend(float(spectral_radius(b.A_log_H, b.dt_bias_H).max().detach()) for b in self.blocks)
+        radii.extend(float(nominal_radius(b.A_log_H, b.dt_bias_H).max().detach()) for b in self.blocks)
         return detail
 
     monkeypatch.setattr(Mamba2Network, "after_step", spy)
@@ -226,7 +209,7 @@ def test_options_come_from_a_section_with_types_checked() -> None:
         ({"d_conv": 1}, "d_conv = 1; expected at least 2 bars"),
         ({"dropout": 1.0}, "dropout = 1.0; expected a share in [0, 1)"),
         ({"spectral_limit": 1.0}, "spectral_limit = 1.0; expected a share in (0, 1)"),
-        ({"burn_in": 100}, "burn_in = 100; expected at most warmup_bars = 64"),
+        ({"burn_in": 100}, "burn_in = 100; expected at most warmup_bars = 64 bars without loss"),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name(option: dict[str, Any], message: str) -> None:

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from torch import Tensor
-from torch_samples import one_thread  # noqa: F401
+from torch_samples import CPU, one_thread  # noqa: F401
 
-from foxflow_mamba2.model import Mamba2Parameters, _network
+from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.trainer import seeded
 
@@ -14,8 +14,8 @@ PARAMETERS = Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4, drop
 
 def network(seed: int = 0, *, n_features: int = 3) -> Mamba2Network:
     """Return a small network with a head that is not zero."""
-    with seeded(seed):
-        made = _network(PARAMETERS, n_features=n_features)
+    with seeded(seed, CPU):
+        made = Mamba2(PARAMETERS).network(n_features)
         torch.nn.init.normal_(made.head.weight)
     return made.eval()
 
@@ -34,12 +34,12 @@ def steps(net: Mamba2Network, bars_BTF: Tensor, state: tuple[Tensor, ...]) -> tu
 
 
 def test_default_network_has_about_8500_parameters() -> None:
-    made = _network(Mamba2Parameters(), n_features=12)
+    made = Mamba2(Mamba2Parameters()).network(12)
     assert sum(p.numel() for p in made.parameters()) == 8_377
 
 
 def test_untrained_network_forecasts_exactly_zero() -> None:
-    made = _network(PARAMETERS, n_features=3)
+    made = Mamba2(PARAMETERS).network(3)
     forecast, *_ = made(features(2, 20), *made.zero_state(2))
     assert torch.equal(forecast, torch.zeros(2, 20, 1, dtype=torch.float64))
 

@@ -9,11 +9,11 @@ import onnxruntime
 import pytest
 import torch
 from torch import nn
-from torch_samples import memory, noise, one_thread  # noqa: F401
+from torch_samples import CPU, memory, noise, one_thread  # noqa: F401
 
 from foxflow.dataset import Floats
 from foxflow.model import Graphs
-from foxflow_mamba2.model import Mamba2Parameters, _fitted, _network
+from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_torch.fitted import TorchFitted
 from foxflow_torch.trainer import seeded
 
@@ -25,13 +25,13 @@ Arrays = Mapping[str, np.ndarray]
 def fitted() -> TorchFitted:
     """Return a network whose every parameter is away from its start, as after a fit."""
     parameters = Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4)
-    with seeded(0):
-        network = _network(parameters, n_features=3)
+    with seeded(0, CPU):
+        network = Mamba2(parameters).network(3)
         nn.init.normal_(network.head.weight)
         with torch.no_grad():
             for p in network.parameters():
                 p.add_(0.05 * torch.randn_like(p))
-    return _fitted(parameters, noise({"A": 1}).feature_names, network, 1, ())
+    return TorchFitted("mamba2", {}, noise({"A": 1}).feature_names, network, 1)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch_samples
 from torch import Tensor
-from torch_samples import LagNetwork, one_thread  # noqa: F401
+from torch_samples import CPU, LagNetwork, one_thread  # noqa: F401
 
 from foxflow.errors import PluginError
 from foxflow.model import Graphs
@@ -23,7 +23,7 @@ from foxflow_torch.trainer import seeded
 
 
 def network(kind: type[LagNetwork] = LagNetwork) -> LagNetwork:
-    with seeded(0):
+    with seeded(0, CPU):
         return kind(3)
 
 

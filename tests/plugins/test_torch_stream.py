@@ -5,23 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
+from torch_samples import CPU, LagNetwork, dataset, loss, noise, one_thread, series  # noqa: F401
 
 from foxflow.errors import DataError
-from foxflow_mamba2.model import Mamba2Parameters, _network
+from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_torch.network import Network
-from foxflow_torch.stream import BLOCK_BARS, forecast, mean_squared_error
+from foxflow_torch.stream import BLOCK_BARS, forecast
 from foxflow_torch.trainer import seeded
 
 
 @pytest.fixture(scope="module", params=["float64", "float32"])
 def network(request: pytest.FixtureRequest) -> Network:
-    with seeded(3):
-        made = _network(
-            Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4, dtype=request.param), n_features=3
-        )
+    with seeded(3, CPU):
+        made = Mamba2(Mamba2Parameters(n_layers=2, d_model=8, head_dim=8, d_state=4)).network(3)
         torch.nn.init.normal_(made.head.weight)
-    return made
+    return made.to(getattr(torch, request.param))
 
 
 @pytest.mark.parametrize("n_bars", [1, 2, 100, BLOCK_BARS - 1, BLOCK_BARS, BLOCK_BARS + 1, 2 * BLOCK_BARS, 599])
@@ -81,9 +79,9 @@ def test_loss_is_the_weighted_mean_over_rows_that_count() -> None:
     part = series("A", np.zeros((4, 1)), np.array([np.nan, 1.0, 2.0, 3.0]))
     part = replace(part, weight=np.array([0.0, 1.0, 0.0, 3.0]))
     # Forecasts are 0: (1 * 1 + 3 * 9) / 4.
-    assert mean_squared_error(network, dataset([part])) == 7.0
+    assert loss(network, dataset([part])) == 7.0
 
 
 def test_a_loss_over_no_rows_is_refused() -> None:
     with pytest.raises(DataError, match="0 validation rows"):
-        mean_squared_error(LagNetwork(3), noise({"A": 20}, context=20))
+        loss(LagNetwork(3), noise({"A": 20}, context=20))

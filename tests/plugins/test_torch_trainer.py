@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_samples import LagNetwork, dataset, noise, one_thread, series  # noqa: F401
+from torch_samples import CPU, LagNetwork, dataset, loss, noise, one_thread, series  # noqa: F401
 
 from foxflow.dataset import Dataset
 from foxflow.errors import DataError, PluginError
 from foxflow.model import Epoch
 from foxflow_torch.adam import Adam
-from foxflow_torch.stream import mean_squared_error
-from foxflow_torch.trainer import Training, _batches, seeded, train
+from foxflow_torch.segments import Batches
+from foxflow_torch.trainer import seeded, train
+from foxflow_torch.training import Training
 
 SMALL = Training(
     learning_rate=0.05,
@@ -47,7 +48,7 @@ def linear(n_bars: int, *, seed: int, context: int = 0) -> Dataset:
 def fit(
     training: Training = SMALL, *, seed: int = 0, data: Dataset | None = None, valid: Dataset | None = None
 ) -> tuple[LagNetwork, tuple[Epoch, ...], int]:
-    with seeded(seed):
+    with seeded(seed, CPU):
         network = LagNetwork(2)
         data = linear(100, seed=1) if data is None else data
         valid = linear(60, seed=2, context=4) if valid is None else valid
@@ -88,17 +89,18 @@ def test_a_fit_neither_reads_nor_moves_the_generator_of_torch() -> None:
 
 def test_epoch_0_is_the_network_before_any_step() -> None:
     valid = linear(60, seed=2, context=4)
-    with seeded(0):
+    with seeded(0, CPU):
         untrained = LagNetwork(2)
     _, history, _ = fit(valid=valid)
-    assert history[0].valid_loss == mean_squared_error(untrained, valid)
+    assert history[0].valid_loss == loss(untrained, valid)
     assert [e.number for e in history] == [0, 1, 2, 3]
-    assert history[0].detail == {}
+    assert history[0].detail["learning_rate"] == 0.0
+    assert not any(name.startswith("grad_norm") for name in history[0].detail)
 
 
 def test_progress_hears_every_epoch_and_the_number_planned() -> None:
     heard: list[tuple[int, int]] = []
-    with seeded(0):
+    with seeded(0, CPU):
         train(
             LagNetwork(2),
             linear(100, seed=1),
@@ -110,7 +112,7 @@ def test_progress_hears_every_epoch_and_the_number_planned() -> None:
 
 
 def test_adam_moves_every_parameter() -> None:
-    with seeded(0):
+    with seeded(0, CPU):
         before = parameters(LagNetwork(2))
     after = parameters(fit()[0])
     for name, value in before.items():
@@ -122,7 +124,7 @@ def test_clipping_scales_the_gradient_of_every_parameter_by_one_factor(monkeypat
     step = Adam.step
 
     def spy(self: Adam, learning_rate: float) -> None:
-        seen.append([p.grad.clone() for p, *_ in self._moments])
+        seen.append([p.grad.clone() for p, *_ in self.moments])
         step(self, learning_rate)
 
     monkeypatch.setattr(Adam, "step", spy)
@@ -138,11 +140,22 @@ def test_clipping_scales_the_gradient_of_every_parameter_by_one_factor(monkeypat
         torch.testing.assert_close(clipped, unclipped * (0.01 / (norm + 1e-6)), rtol=1e-12, atol=0)
 
 
-def test_the_learning_rate_falls_as_half_a_cosine_over_the_planned_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_learning_rate_rises_over_the_warmup_and_falls_as_half_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
-    monkeypatch.setattr(Adam, "step", lambda _, rate: rates.append(rate))
-    fit(replace(SMALL, learning_rate=2.0, epochs=2, steps_per_epoch=2, patience=2))
+    step = Adam.step
+
+    def spy(self: Adam, learning_rate: float) -> None:
+        rates.append(learning_rate)
+        step(self, learning_rate)
+
+    monkeypatch.setattr(Adam, "step", spy)
+    _, history, _ = fit(replace(SMALL, learning_rate=2.0, epochs=2, steps_per_epoch=2, patience=2))
     assert rates == pytest.approx([2.0, 1.0 + 0.5**0.5, 1.0, 1.0 - 0.5**0.5])
+    assert [e.detail["learning_rate"] for e in history] == [0.0, rates[1], rates[3]]
+    rates.clear()
+    fit(replace(SMALL, learning_rate=2.0, warmup_steps=3, epochs=2, steps_per_epoch=3, patience=2))
+    # A fourth, two and three fourths of it, then half a cosine over the three steps left.
+    assert rates == pytest.approx([0.5, 1.0, 1.5, 2.0, 1.5, 0.5])
 
 
 def test_the_parameters_of_the_best_epoch_are_kept_and_patience_ends_the_fit() -> None:
@@ -151,7 +164,7 @@ def test_the_parameters_of_the_best_epoch_are_kept_and_patience_ends_the_fit() -
     network, history, best_epoch = fit(wild, data=noise({"A": 80}, n_features=2), valid=valid)
     losses = [e.valid_loss for e in history]
     assert best_epoch == losses.index(min(losses))
-    assert mean_squared_error(network, valid) == losses[best_epoch]
+    assert loss(network, valid) == losses[best_epoch]
     assert len(history) == best_epoch + wild.patience + 1 < 31
 
 
@@ -159,7 +172,7 @@ def test_the_parameters_of_the_best_epoch_are_kept_and_patience_ends_the_fit() -
 def test_weight_decay_shrinks_matrices_and_spares_vectors(rate: float) -> None:
     # Features of zero leave the matrices without a gradient; labels of one move the bias.
     flat = dataset([series("A", np.zeros((60, 2)), np.ones(60))])
-    with seeded(0):
+    with seeded(0, CPU):
         before = parameters(LagNetwork(2))
     network, history, best_epoch = fit(replace(SMALL, weight_decay=rate), data=flat, valid=flat)
     assert best_epoch == len(history) - 1
@@ -185,7 +198,7 @@ def test_a_fit_keeps_to_its_dtype(dtype: str) -> None:
             return out
 
     seen: set[torch.dtype] = set()
-    with seeded(0):
+    with seeded(0, CPU):
         network = LagNetwork(2).to(getattr(torch, dtype))
         with Watch():
             train(network, linear(60, seed=1), linear(60, seed=2), replace(SMALL, dtype=dtype), progress=silent)
@@ -193,15 +206,15 @@ def test_a_fit_keeps_to_its_dtype(dtype: str) -> None:
 
 
 def test_every_pass_over_the_segments_draws_each_once_in_a_new_order() -> None:
-    with seeded(0):
-        batches = _batches(5, 2)
-        drawn = torch.cat([next(batches) for _ in range(10)]).reshape(4, 5)
+    with seeded(0, CPU):
+        batches = Batches(5, 2)
+        drawn = torch.cat([batches.draw() for _ in range(10)]).reshape(4, 5)
     assert all(sorted(row) == [0, 1, 2, 3, 4] for row in drawn.tolist())
     assert len({tuple(row) for row in drawn.tolist()}) > 1
 
 
 def test_a_batch_is_never_larger_than_the_segments_there_are() -> None:
-    assert sorted(next(_batches(3, 16)).tolist()) == [0, 1, 2]
+    assert sorted(Batches(3, 16).draw().tolist()) == [0, 1, 2]
 
 
 def test_burn_in_rows_and_rows_without_weight_carry_no_loss() -> None:
@@ -227,12 +240,12 @@ def test_a_number_that_is_not_finite_is_refused_before_the_fit(which: str, where
 
 
 def test_a_fit_that_diverges_names_epoch_and_step() -> None:
-    with pytest.raises(PluginError, match=r"epoch 1, step 2: loss .*lower learning_rate"):
+    with pytest.raises(PluginError, match=r"the loss in epoch 1, step 2 is .*lower learning_rate"):
         fit(replace(SMALL, learning_rate=1e300))
 
 
 def test_a_fit_that_diverges_in_the_last_step_of_an_epoch_is_found_after_it() -> None:
-    with pytest.raises(PluginError, match="loss after epoch 1 is not finite"):
+    with pytest.raises(PluginError, match="the loss of training after epoch 1 is"):
         fit(replace(SMALL, learning_rate=1e300, steps_per_epoch=1))
 
 
@@ -252,7 +265,7 @@ def test_a_parameter_without_gradient_is_named() -> None:
             super().__init__(n_features)
             self.idle = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
-    with seeded(0), pytest.raises(PluginError, match="parameter idle gets no gradient"):
+    with seeded(0, CPU), pytest.raises(PluginError, match="parameter idle gets no gradient"):
         train(Idle(2), linear(60, seed=1), linear(60, seed=2), SMALL, progress=silent)
 
 
@@ -264,7 +277,7 @@ def test_after_step_runs_before_the_first_step_and_after_each_and_is_recorded() 
             self.calls += 1
             return {"calls": float(self.calls)}
 
-    with seeded(0):
+    with seeded(0, CPU):
         history, _ = train(Counting(2), linear(60, seed=1), linear(60, seed=2), SMALL, progress=silent)
     assert [e.detail["calls"] for e in history] == [1.0, 6.0, 11.0, 16.0]
 
@@ -279,9 +292,12 @@ def test_after_step_runs_before_the_first_step_and_after_each_and_is_recorded() 
         ({"epochs": 0}, "epochs = 0; expected at least 1"),
         ({"steps_per_epoch": 0}, "steps_per_epoch = 0; expected at least 1"),
         ({"patience": 0}, "patience = 0; expected at least 1"),
-        ({"burn_in": -1}, "burn_in = -1; expected 0 or more bars"),
+        ({"burn_in": -1}, "burn_in = -1; expected 0 or more"),
         ({"segment_length": 32}, "segment_length = 32; expected more bars than burn_in = 32"),
-        ({"burn_in": 65}, "burn_in = 65; expected at most warmup_bars = 64"),
+        ({"burn_in": 65}, "burn_in = 65; expected at most warmup_bars = 64 bars without loss"),
+        ({"supervision": "last"}, "segment_length = 128, its last alone; expected at most warmup_bars = 64 bars"),
+        ({"warmup_steps": 80}, "warmup_steps = 80; expected 0 or more and less than the 80 planned"),
+        ({"warmup_bars": -1}, "warmup_bars = -1; expected 0 or more"),
         ({"dtype": "float16"}, "dtype = 'float16'; expected 'float64' or 'float32'"),
     ],
 )

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from foxflow.dataset import Dataset, Floats, Series
+from foxflow_torch import losses
 from foxflow_torch.network import Network
+from foxflow_torch.stream import judged
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +23,11 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def loss(network: Network, data: Dataset) -> float:
+    """Return the mean squared error of the streaming forecasts."""
+    return float(losses.mean_squared_error(*judged(network, data)))
 
 
 class Inputs(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from foxflow_mamba2.block import Block, RMSNorm
-from foxflow_mamba2.projection import project
+from foxflow_mamba2.projection import nominal_radius, project, scale_gradient
 from foxflow_torch.network import Network
 
 Layer = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -27,26 +27,30 @@ class Mamba2Network(Network):
         self,
         n_features: int,
         *,
-        d_model: int,
         n_layers: int,
-        expand: int,
+        d_model: int,
+        d_inner: int,
         head_dim: int,
         d_state: int,
+        n_groups: int,
         d_conv: int,
         dropout: float,
+        dt_limit: tuple[float, float],
         spectral_limit: float,
     ) -> None:
         super().__init__()
-        self.spectral_limit = spectral_limit
+        self.dt_limit, self.spectral_limit = dt_limit, spectral_limit
         self.in_proj = nn.Linear(n_features, d_model, dtype=torch.float64)
         self.blocks = nn.ModuleList(
             Block(
                 d_model,
-                d_inner=expand * d_model,
+                d_inner=d_inner,
                 head_dim=head_dim,
                 d_state=d_state,
+                n_groups=n_groups,
                 d_conv=d_conv,
                 dropout=dropout,
+                dt_limit=dt_limit,
                 depth=n_layers,
                 spectral_limit=spectral_limit,
             )
@@ -74,10 +78,17 @@ class Mamba2Network(Network):
         """Return one bar's forecast `(B, 1)` and the state after it."""
         return self._run([block.step for block in self._layers()], features_BF, state)
 
+    def scale_gradients(self) -> None:
+        """Scale the gradient of every layer's A to a spectral radius of at most 1."""
+        for block in self._layers():
+            scale_gradient(block.A_log_H)
+
     def after_step(self) -> dict[str, float]:
-        """Project every head to the spectral limit; record how many it binds."""
-        bound = [project(b.A_log_H, b.dt_bias_H, limit=self.spectral_limit) for b in self._layers()]
-        return {"heads_at_limit": float(sum(bound))}
+        """Project every head to the spectral limit; record how many it binds and the largest radius left."""
+        layers = self._layers()
+        bound = [project(b.A_log_H, b.dt_bias_H, dt_limit=self.dt_limit, limit=self.spectral_limit) for b in layers]
+        radii = [float(nominal_radius(b.A_log_H, b.dt_bias_H).max().detach()) for b in layers]
+        return {"spectral_radius": max(radii), "heads_at_limit": float(sum(bound))}
 
     def _layers(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]

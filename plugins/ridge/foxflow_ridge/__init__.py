@@ -84,11 +84,13 @@ class Ridge:
         *,
         seed: int,  # noqa: ARG002
         warm_start: Fitted | None = None,  # noqa: ARG002
+        checkpoints: Path | None = None,  # noqa: ARG002
         progress: Progress,
     ) -> FittedRidge:
         """Return the coefficients that minimise the weighted squared error plus the penalty.
 
-        The solution is exact, so `seed`, `warm_start` and `valid` change nothing; `valid` is scored for the report.
+        The solution is exact, so `seed` and `warm_start` change nothing and there is nothing to go on from; `valid` is
+        scored for the report.
         """
         rows = train.table()
         total = rows.weight.sum()

@@ -7,11 +7,21 @@ the arithmetic and its order are those of `torch.optim.AdamW`.
 
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 BETA_1, BETA_2, EPS = 0.9, 0.999, 1e-8
+
+
+class Moments(NamedTuple):
+    """A parameter, its weight decay and the running means of its gradient and of that squared."""
+
+    parameter: nn.Parameter
+    decay: float
+    mean: Tensor
+    square: Tensor
 
 
 class Adam:
@@ -24,19 +34,19 @@ class Adam:
     """
 
     def __init__(self, groups: Iterable[tuple[Iterable[nn.Parameter], float]]) -> None:
-        self._moments: list[tuple[nn.Parameter, float, Tensor, Tensor]] = [
-            (parameter, decay, torch.zeros_like(parameter), torch.zeros_like(parameter))
+        self.moments = [
+            Moments(parameter, decay, torch.zeros_like(parameter), torch.zeros_like(parameter))
             for parameters, decay in groups
             for parameter in parameters
         ]
-        self._n_steps = 0
+        self.n_steps = 0
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Move every parameter by its gradient, which must be there."""
-        self._n_steps += 1
-        correction_1, correction_2 = 1.0 - BETA_1**self._n_steps, 1.0 - BETA_2**self._n_steps
-        for parameter, decay, mean, square in self._moments:
+        self.n_steps += 1
+        correction_1, correction_2 = 1.0 - BETA_1**self.n_steps, 1.0 - BETA_2**self.n_steps
+        for parameter, decay, mean, square in self.moments:
             gradient = parameter.grad
             assert gradient is not None
             parameter.mul_(1.0 - learning_rate * decay)

@@ -19,19 +19,18 @@ METADATA_KEY = "foxflow"
 def save(network: nn.Module, folder: Path, *, metadata: Mapping[str, object]) -> None:
     """Write the network's parameters and `metadata` (JSON values) to `checkpoint.safetensors` in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: parameter.detach().contiguous() for name, parameter in network.named_parameters()}
+    tensors = {name: parameter.detach().cpu().contiguous() for name, parameter in network.named_parameters()}
     save_file(tensors, folder / CHECKPOINT, {METADATA_KEY: json.dumps(metadata, sort_keys=True)})
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return the metadata and the parameters by name that `save` wrote.
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return the metadata and the tensors by name of a file that foxflow wrote.
 
     Raises
     ------
     ReleaseError
         The file is absent, damaged or not one of ours.
     """
-    path = folder / CHECKPOINT
     try:
         with safe_open(path, framework="pt") as file:
             metadata = json.loads((file.metadata() or {})[METADATA_KEY])

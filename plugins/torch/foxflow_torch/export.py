@@ -43,7 +43,7 @@ def to_onnx(network: Network, *, n_features: int) -> Graphs:
 
     The network itself is left as it is: a float32 copy is exported.
     """
-    network = copy.deepcopy(network).to(torch.float32).eval()
+    network = copy.deepcopy(network).to("cpu", torch.float32).eval()
     batch, bars = Dim("batch", min=1, max=LARGEST_BATCH), Dim("bars", min=1)
     step = torch.zeros(EXAMPLE_BATCH, n_features)
     window = torch.zeros(EXAMPLE_BATCH, EXAMPLE_BARS, n_features)

@@ -29,6 +29,9 @@ class Network(nn.Module):
         """Return one bar's forecast and the state after it."""
         raise NotImplementedError
 
+    def scale_gradients(self) -> None:
+        """Scale gradients of the network's own between clipping and the optimiser; the default leaves them."""
+
     def after_step(self) -> Mapping[str, float]:
         """Mend the parameters after a step of the optimiser (and once before the first); return what to record."""
         return {}
@@ -48,3 +51,8 @@ class Network(nn.Module):
     def dtype(self) -> torch.dtype:
         """The dtype of parameters, state and forecasts."""
         return next(self.parameters()).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where parameters and state are."""
+        return next(self.parameters()).device

@@ -1,13 +1,15 @@
-"""Forecasts of whole series by one streaming pass each, and the loss of them.
+"""Forecasts of whole series by one streaming pass each, and the labels they are judged by.
 
 Axes: T bars, F features.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from foxflow.errors import DataError
 from foxflow.model import Dataset, Floats
@@ -43,33 +45,40 @@ def _stream(network: Network, features_TF: Floats) -> Floats:
     forecasts = np.empty(n_bars)
     state = network.zero_state(1)
     for start in range(0, n_bars, BLOCK_BARS):
-        bars = torch.from_numpy(features_TF[start : start + BLOCK_BARS])
-        block = torch.zeros(1, BLOCK_BARS, n_features, dtype=network.dtype)
+        bars = features_TF[start : start + BLOCK_BARS]
+        # Cast by numpy, so that no operation of torch sees another dtype than the network's. Only the last block is
+        # filled up, and nothing reads the state behind it.
+        block = np.zeros((1, BLOCK_BARS, n_features), numpy_dtype(network))
         block[0, : len(bars)] = bars
-        # Only the last block is filled up, and nothing reads the state behind it.
-        output, *present = network(block, *state)
+        output, *present = network(torch.from_numpy(block).to(network.device), *state)
         state = tuple(present)
-        forecasts[start : start + len(bars)] = output[0, : len(bars), 0].numpy()
+        forecasts[start : start + len(bars)] = output[0, : len(bars), 0].cpu().numpy()
     return forecasts
 
 
-def mean_squared_error(network: Network, data: Dataset) -> float:
-    """Return the weighted mean squared error of the streaming forecasts over the rows with weight above 0.
+def judged(network: Network, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the streaming forecasts, the labels and the weights of every row with weight above 0, `(n_rows,)` each.
 
     Raises
     ------
     DataError
         No row has weight above 0.
     """
-    errors, weights = [], []
-    for forecasts, series in zip(forecast(network, data), data.series, strict=True):
-        counts = series.weight > 0
-        # A network that diverged has an infinite error, which the caller reports better than a warning would.
-        with np.errstate(over="ignore", invalid="ignore"):
-            errors.append(np.square(forecasts[counts] - series.label[counts]))
-        weights.append(series.weight[counts])
-    if not sum(map(len, weights)):
+    counts = [s.weight > 0 for s in data.series]
+    if not any(c.any() for c in counts):
         raise DataError(
             "0 validation rows with weight above 0; expected at least 1: give more bars or a larger validation share"
         )
-    return float(np.average(np.concatenate(errors), weights=np.concatenate(weights)))
+    columns = (forecast(network, data), [s.label for s in data.series], [s.weight for s in data.series])
+    forecasts, labels, weights = (
+        torch.from_numpy(
+            np.concatenate([a[c] for a, c in zip(column, counts, strict=True)]).astype(numpy_dtype(network))
+        )
+        for column in columns
+    )
+    return forecasts, labels, weights
+
+
+def numpy_dtype(network: Network) -> type[np.floating[Any]]:
+    """Return the network's dtype as numpy knows it."""
+    return np.float64 if network.dtype == torch.float64 else np.float32
