@@ -37,7 +37,7 @@ SHORT = {
     "warmup_steps": 2,
     "weight_decay": 0.01,
     "clip_norm": 0.1,
-    "batch_size": 8,
+    "batch_size": 5,
     "segment_length": 48,
     "burn_in": 8,
     "warmup_bars": 16,
