@@ -259,11 +259,11 @@ def doctor(out: Path | None, as_json: bool) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into one line and exit 130; by then everything half done has been removed."""
+    """Turn Ctrl-C into one line and exit 130; by then everything half done has been removed but unfinished fits."""
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted; nothing half done was left", file=sys.stderr)
+        print("interrupted; the same command again goes on from the last epoch of every fit", file=sys.stderr)
         sys.exit(130)
 
 

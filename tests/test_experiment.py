@@ -225,6 +225,39 @@ def test_a_killed_run_leaves_no_process_and_the_next_one_cleans_up_after_it(
     assert {n for n in files(tmp_path) if n.startswith(".work")} == set()
 
 
+def test_a_run_killed_in_its_fits_goes_on_from_their_last_epochs_to_the_same_bits(tmp_path: Path) -> None:
+    command = [TINY, "--set", "model.epochs=12", "--set", "model.patience=12"]
+    whole = backtest(*command, "--out", tmp_path / "whole")
+    out = tmp_path / "killed"
+    run = subprocess.Popen([*FOXFLOW, "backtest", *map(str, command), "--out", str(out)], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and sum(len(e) for e in unfinished(out).values()) < 8:
+        time.sleep(0.05)
+    run.kill()
+    run.communicate(timeout=60)
+    before = unfinished(out)
+    assert sum(len(epochs) for epochs in before.values()) >= 8
+    again = backtest(*command, "--out", out)
+    assert again["forecasts_sha256"] == whole["forecasts_sha256"]
+    assert Path(again["release"]).name == Path(whole["release"]).name
+    # The seconds of an epoch are those of when it ran: what was fitted before the kill was not fitted again.
+    history = pl.read_parquet(Path(again["report"]).parent / "history.parquet")
+    for epochs in before.values():
+        assert set(epochs) <= set(history["seconds"])
+    assert not (out / "fits").exists()
+
+
+def unfinished(out: Path) -> dict[str, list[float]]:
+    """Return the seconds of every epoch of each unfinished fit."""
+    from safetensors import safe_open
+
+    found = {}
+    for path in out.glob("fits/*/*.safetensors"):
+        with safe_open(path, framework="numpy") as file:
+            found[path.parent.name] = [e["seconds"] for e in json.loads(file.metadata()["foxflow"])["history"]]
+    return found
+
+
 def start(out: Path) -> subprocess.Popen[str]:
     """Start a run that would take long, and return it once its folds are being fitted."""
     long = ["--set", "model.epochs=500", "--set", "model.patience=500"]

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch_samples import CPU, one_thread  # noqa: F401
 
+from foxflow_mamba2.block import RMSNorm
 from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.trainer import seeded
@@ -31,6 +32,16 @@ def steps(net: Mamba2Network, bars_BTF: Tensor, state: tuple[Tensor, ...]) -> tu
         state = tuple(present)
         forecasts.append(forecast_B1)
     return torch.stack(forecasts, 1), state
+
+
+def test_a_norm_in_groups_scales_each_part_of_a_row_by_its_own_size() -> None:
+    norm = RMSNorm(4, n_groups=2)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 1.0, 1.0, 10.0]))
+    # Mean squares 12.5 and 200: 3 / sqrt(12.5) and so on, the last times its weight.
+    expected = torch.tensor([[0.8485281374, 1.1313708499, 0.0, 14.142135624]], dtype=torch.float64)
+    found = norm(torch.tensor([[3.0, 4.0, 0.0, 20.0]], dtype=torch.float64))
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-6, atol=0)
 
 
 def test_default_network_has_about_8500_parameters() -> None:
