@@ -298,12 +298,14 @@ def _print_summary(summary: dict[str, Any]) -> None:
             "buy and hold": "",
         },
         _row("hit rate", summary["hit_rate"], None, "{:.1%}"),
+        _row("state gap, largest of a fit", summary["state_gap"], None, "{:.2%}"),
         _row("folds that learned", f"{summary['folds_that_learned']} of {summary['n_folds']}", None, "{}"),
     ]
     title = (
         f"{summary['experiment']}, {summary['model']}: {summary['n_folds']} folds, {summary['n_forecasts']} forecasts"
     )
     _print_rows(rows, as_json=False, title=title)
+    _print_rows(summary["ages"], as_json=False, title="forecasts by age of state, in bars since its warm-up")
     if summary["forecasters"]:
         _print_rows(summary["forecasters"], as_json=False, title="forecasts of log volatility")
     for line in summary["verdict"]:

@@ -272,6 +272,12 @@ def test_data(data: Dataset, fold: Fold, *, cut: int, warmup_bars: int) -> Datas
     return _clipped(blank, lambda s: _with_context(s, cut + 1, fold.test_end, warmup_bars))
 
 
+def seen(data: Dataset, *, cut: int) -> Dataset:
+    """Return every bar up to the cut, without labels."""
+    blank = replace(data, series=tuple(_without_label(s) for s in data.series))
+    return _clipped(blank, lambda s: (0, int(np.searchsorted(s.ts, cut, side="right"))))
+
+
 def _without_label(series: Series) -> Series:
     unknown_end = np.full(len(series), UNKNOWN_END)
     return replace(series, label=np.full(len(series), np.nan), label_end=unknown_end, weight=np.zeros(len(series)))

@@ -215,6 +215,7 @@ def write(
             "slippage_bps": config.costs.slippage_bps,
             "n_folds": len(walk),
             **scored.metrics,
+            "state_gap": max((r.state_gap for r in results if not math.isnan(r.state_gap)), default=None),
             "folds_that_learned": sum(r.has_learned for r in walk),
             "forecasters": scored.forecasters.to_dicts() if scored.forecasters is not None else None,
             "folds": [_fold_summary(r) for r in walk],
@@ -261,6 +262,7 @@ def _fold_summary(result: FoldResult) -> dict[str, Any]:
         "best_loss": result.best_loss,
         "best_epoch": result.best_epoch,
         "has_learned": result.has_learned,
+        "state_gap": result.state_gap,
         "seconds": result.seconds,
         "history": [dataclasses.asdict(e) for e in result.history],
     }

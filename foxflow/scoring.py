@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from foxflow import backtest, bars, labels, metrics, signals, training, volatility
+from foxflow import backtest, bars, labels, metrics, signals, state, training, volatility
 from foxflow.config import Config
 from foxflow.training import FoldResult
 
@@ -39,7 +39,10 @@ def score(
     book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
     known = labels.compute(adjusted, config.label.name, config.label.horizon)
     outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
-    found = {**_forecast_metrics(config, adjusted, outcomes), **_book_metrics(config, book)}
+    cuts = {r.fold.number: r.cut for r in results}
+    age = state.ages(outcomes, adjusted, cuts=cuts, warmup_bars=results[0].warmup_bars)
+    rows = _with_references(config, adjusted, outcomes)
+    found = {**_forecast_metrics(rows), "ages": by_age(rows, age), **_book_metrics(config, book)}
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
@@ -47,14 +50,19 @@ def score(
     return Score(outcomes, book, found, forecasters)
 
 
-def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> dict[str, Any]:
+def _with_references(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
+    """Return the outcomes with what a hit (`reference`) and an R² (`mean`) are judged against: 0 for a return."""
+    if labels.find(config.label.name).values != "log volatility":
+        return outcomes.with_columns(reference=pl.lit(0.0), mean=pl.lit(0.0))
+    # A log volatility has no sign of its own: a hit is the right direction from the newest value.
+    simple = volatility.references(adjusted, horizon=config.label.horizon)
+    newest = simple.select("symbol", "ts", "mean", reference="last")
+    return outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
+
+
+def _forecast_metrics(outcomes: pl.DataFrame) -> dict[str, Any]:
     """Return how forecasts meet outcomes, over the rows whose label is known."""
-    rows = outcomes.with_columns(reference=pl.lit(0.0))
-    if labels.find(config.label.name).values == "log volatility":
-        # A log volatility has no sign of its own: a hit is the right direction from the newest value.
-        newest = volatility.references(adjusted, horizon=config.label.horizon).select("symbol", "ts", reference="last")
-        rows = outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
-    both = rows.drop_nulls()
+    both = outcomes.drop_nulls()
     forecast, outcome, reference = (both[c].to_numpy() for c in ("forecast", "label", "reference"))
     date = both["ts"].dt.timestamp("us").to_numpy()
     overlap = _overlap(date, both["label_end"].dt.timestamp("us").to_numpy())
@@ -74,6 +82,30 @@ def _forecast_metrics(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataF
         "within_ten_percent": metrics.within_ten_percent(forecast, outcome),
         "forecast_std": float(forecast.std()),
     }
+
+
+def by_age(outcomes: pl.DataFrame, age: NDArray[np.int64]) -> list[dict[str, Any]]:
+    """Return, for each age band of a forecast's state, how many forecasts fall into it and how they meet outcomes.
+
+    Parameters
+    ----------
+    outcomes
+        With `ts`, `forecast`, `label`, `label_end` and `mean`, which R² is judged against.
+    age
+        `(n_rows,)`, from `state.ages`.
+    """
+    bands = []
+    for (start, stop), name in zip(state.BANDS, state.BAND_NAMES, strict=True):
+        inside = outcomes.filter((age >= start) & (age < stop if stop else True))
+        both = inside.drop_nulls()
+        forecast, outcome, mean = (both[c].to_numpy() for c in ("forecast", "label", "mean"))
+        date, end = (both[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
+        ic = metrics.information_coefficient(forecast, outcome, date, overlap=_overlap(date, end))
+        r_squared = metrics.r_squared(forecast, outcome, mean) if len(both) else float("nan")
+        bands.append(
+            {"age": name, "n_forecasts": len(inside), "ic": ic.value, "ic_t": ic.t_statistic, "r_squared": r_squared}
+        )
+    return bands
 
 
 def _overlap(ts: NDArray[np.int64], label_end: NDArray[np.int64]) -> int:

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from foxflow import dataset, registry
+from foxflow import dataset, registry, state
 from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
 from foxflow.errors import DataError, PluginError, plugin_call
@@ -55,6 +55,7 @@ class FoldResult:
     `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
     `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
     `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
+    `state_gap`: how far a re-warmed state's forecasts lie from a carried one's (`state.gap`).
     """
 
     fold: Fold
@@ -67,6 +68,7 @@ class FoldResult:
     residual_variance: float
     scaler: Scaler
     warmup_bars: int
+    state_gap: float
     seconds: float
     checkpoints: Path | None
 
@@ -163,6 +165,12 @@ def fit_fold(
                 f"model {recipe.model!r} has best_epoch = {fitted.best_epoch} and epochs {sorted(numbers)}; "
                 "expected both epoch 0, the untrained model, and the best epoch among them"
             )
+    state_gap = state.require_warm(
+        lambda part: _forecast(fitted, part, recipe.model),
+        scaler.apply(dataset.seen(data, cut=pieces.cut)),
+        warmup_bars=model.warmup_bars,
+        where=f"model {recipe.model!r}, fold {fold.number}",
+    )
     if folder is not None:
         folder.mkdir(parents=True)
         with plugin_call(recipe.model, "save"):
@@ -189,6 +197,7 @@ def fit_fold(
         residual_variance=float(np.average(errors**2, weights=weights)) * scaler.label_scale**2,
         scaler=scaler,
         warmup_bars=model.warmup_bars,
+        state_gap=state_gap,
         seconds=time.monotonic() - started,
         checkpoints=checkpoints,
     )

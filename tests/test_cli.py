@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from report_samples import sample_summary
+
+from foxflow import cli
 
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
 HEAVY = {
@@ -25,6 +28,15 @@ HEAVY = {
 
 def foxflow(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*FOXFLOW, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_a_run_prints_its_forecasts_by_age_of_state(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._print_summary(sample_summary(verdict=["Nothing."], report="report.html"))
+    printed = [line.strip("│ ").split("│") for line in capsys.readouterr().out.splitlines()]
+    cells = [[cell.strip() for cell in line] for line in printed]
+    assert ["state gap, largest of a fit", "1.23%"] in [row[:2] for row in cells]
+    assert ["0-49", "40", "0.0622", "2.114", "0.0031"] in cells
+    assert ["250 and over", "0", "-", "-", "-"] in cells
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["models", "list"], ["backtest", "--help"], ["bars", "--help"]])

@@ -20,7 +20,7 @@ FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
 KEYS = {
     "run_id", "model", "symbols", "n_folds", "n_forecasts", "forecasts_sha256", "first_ts", "last_ts", "ic", "rank_ic",
     "hit_rate", "sharpe", "sharpe_ci95", "max_drawdown", "turnover", "total_return", "benchmark_total_return",
-    "cost_total", "seconds", "report", "release",
+    "cost_total", "seconds", "ages", "state_gap", "report", "release",
 }  # fmt: skip
 
 
@@ -59,6 +59,18 @@ def test_a_run_prints_one_object_and_writes_report_release_and_frames(tiny: dict
     assert tiny["cost_total"] == pytest.approx((fills["fee"] + fills["slippage"]).sum(), rel=1e-9)
     config = (folder / "config.toml").read_text()
     assert 'name = "tiny"' in config
+
+
+def test_forecasts_are_counted_by_the_age_of_their_state(tiny: dict[str, Any]) -> None:
+    # 2 symbols, 3 folds; the embargo of 5 bars makes the first test bar's state 5 bars old.
+    assert {band["age"]: band["n_forecasts"] for band in tiny["ages"]} == {
+        "0-49": 2 * 3 * 45,
+        "50-249": 2 * 3 * 200,
+        "250 and over": 2 * (3270 - 1000 - 3 * 245),
+    }
+    assert all(-1 <= band["ic"] <= 1 for band in tiny["ages"])
+    gaps = [fold["state_gap"] for fold in tiny["folds"]]
+    assert 0 <= max(gaps) <= tiny["state_gap"] <= 0.05
 
 
 def test_the_same_command_again_gives_the_same_forecasts_and_the_same_release(tiny: dict[str, Any]) -> None:

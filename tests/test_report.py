@@ -141,9 +141,23 @@ def test_a_fold_row_says_what_it_was_fitted_on_and_earned() -> None:
     first, second = Page(tables.folds(sample_summary(folds=folds), book, rows)).rows[1:]
     assert first == [
         "0", "2023-12-26", "2024-01-01 to 2024-01-03", "1,602", "1 of 2, not yet in: BBB", "0.5000", "0.4000", "1",
-        "yes", "-1.000", "+10.0 %", "-10.0 %", "0.2",
+        "yes", "0.48 %", "-1.000", "+10.0 %", "-10.0 %", "0.2",
     ]  # fmt: skip
-    assert second[4:5] + second[8:12] == ["2 of 2", "no", "n/a", "+10.0 %", "+10.0 %"]
+    assert second[4:5] + second[8:13] == ["2 of 2", "no", "0.48 %", "n/a", "+10.0 %", "+10.0 %"]
+
+
+def test_forecasts_are_shown_by_the_age_of_their_state(page: str, tmp_path: Path) -> None:
+    seen = Page(page)
+    assert [seen.row(name) for name in ("Age in bars", "0-49", "50-249", "250 and over")] == [
+        ["Age in bars", "Forecasts", "IC", "t", "R²"],
+        ["0-49", "40", "0.062", "2.11", "0.0031"],
+        ["50-249", "50", "-0.010", "-0.41", "-0.0207"],
+        ["250 and over", "0", "n/a", "n/a", "n/a"],
+    ]
+    assert "The largest of a fit is 1.23 %; a fit is refused above 5 %. R² is against a forecast of 0." in seen.text
+    volatility = Page(_written(tmp_path, sample_summary(forecasters=FORECASTERS, state_gap=None)))
+    assert "The largest of a fit is n/a;" in volatility.text
+    assert "R² is against each symbol's expanding mean." in volatility.text
 
 
 def test_a_symbol_that_left_is_not_called_not_yet_in() -> None:

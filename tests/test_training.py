@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +182,8 @@ def test_a_symbol_is_warm_after_lookback_and_warmup_and_its_stream_starts_warmup
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training.registry, "build", lambda *_: Counting())
+    # No warm-up is long enough for a model that counts.
+    monkeypatch.setattr(training.state, "GAP_LIMIT", math.inf)
     folds = splits.walk_forward(dataset.bar_times(data), RULE)
     result = training.fit_fold(data, folds[2], RIDGE, folder=None, progress=lambda *_: None)
     # FB: 20 bars without all features, 30 of warm-up, its stream from its first bar on.

@@ -14,7 +14,8 @@ from foxflow.backtest import Book
 from foxflow.report import figures, tables
 from foxflow.report.conclusion import Summary, standing, verdict
 from foxflow.report.figures import Figure
-from foxflow.report.text import count, day, escape, names, number
+from foxflow.report.text import count, day, escape, names, number, percent
+from foxflow.state import GAP_LIMIT
 
 __all__ = ["verdict", "write"]
 
@@ -44,6 +45,7 @@ def _page(summary: Summary, book: Book, outcomes: pl.DataFrame) -> str:
         f'<div class="pair top"><div>{tables.key_numbers(summary, book)}</div>{grown}</div>',
         _forecasters(summary),
         _outcomes(summary, drawn, known_rows),
+        _ages(summary),
         _folds(summary, book, drawn, known_rows),
         f"<section><h2>Provenance</h2>{tables.provenance(summary)}</section>",
     ]
@@ -115,6 +117,22 @@ def _outcomes(summary: Summary, drawn: dict[str, Figure], known_rows: pl.DataFra
     else:
         plots = f"<p>The forecasts do not vary, so they cannot be set in bins.</p>{single}"
     return f"<section><h2>Forecasts against outcomes</h2>{plots}{tables.symbols(summary, known_rows)}</section>"
+
+
+def _ages(summary: Summary) -> str:
+    note = (
+        "Age counts a symbol's bars since its state was warm, which is since the fold's cut where it has bars enough "
+        "before it. Forecasts that get worse with age come from a fit or a state that has grown stale. The state gap "
+        "tells which: it is how far forecasts from a state warmed up afresh lie from those of the state carried since "
+        "a symbol's first bar, in standard deviations of the forecast, measured on bars up to the cut. The largest of "
+        f"a fit is {percent(summary['state_gap'], 2)}; a fit is refused above {percent(GAP_LIMIT, 0)}. R² is against "
+        f"{_judged_against(summary)}."
+    )
+    return f"<section><h2>Forecasts by age of state</h2><p>{note}</p>{tables.ages(summary)}</section>"
+
+
+def _judged_against(summary: Summary) -> str:
+    return "a forecast of 0" if summary.get("forecasters") is None else "each symbol's expanding mean"
 
 
 def _folds(summary: Summary, book: Book, drawn: dict[str, Figure], known_rows: pl.DataFrame) -> str:

@@ -82,6 +82,21 @@ def forecasters(summary: Summary) -> str:
     return _table(["Forecaster", "R² of log volatility", "QLIKE", "Forecasts"], rows, look="compact")
 
 
+def ages(summary: Summary) -> str:
+    """Return one row an age band of a forecast's state: how many forecasts, and how they met outcomes."""
+    rows = [
+        [
+            escape(band["age"]),
+            number(band["n_forecasts"], 0),
+            number(band["ic"], 3),
+            number(band["ic_t"]),
+            number(band["r_squared"], 4),
+        ]
+        for band in summary["ages"]
+    ]
+    return _table(["Age in bars", "Forecasts", "IC", "t", "R²"], rows, look="compact")
+
+
 def _descending(value: object) -> tuple[bool, float]:
     found = known(value)
     return found is None, -(found or 0.0)
@@ -90,7 +105,7 @@ def _descending(value: object) -> tuple[bool, float]:
 def folds(summary: Summary, book: Book, known_rows: pl.DataFrame) -> str:
     """Return one row a fold: what it was fitted on, whether it learned, what its forecasts were worth."""
     head = ["Fold", "Cut", "Test span", "Training rows", "Symbols with forecasts", "Untrained loss", "Best loss",
-            "Best epoch", "Learned", "IC", "Return", "Buy-and-hold", "Seconds"]  # fmt: skip
+            "Best epoch", "Learned", "State gap", "IC", "Return", "Buy-and-hold", "Seconds"]  # fmt: skip
     parts = known_rows.partition_by("fold", as_dict=True)
     rows, seen = [], set[str]()
     for fold in summary["folds"]:
@@ -107,6 +122,7 @@ def folds(summary: Summary, book: Book, known_rows: pl.DataFrame) -> str:
                 number(fold["best_loss"], 4),
                 str(fold["best_epoch"]),
                 "yes" if fold["has_learned"] else '<b class="no">no</b>',
+                percent(fold["state_gap"], 2),
                 number(ic, 3),
                 percent(earned["equity"], sign="+"),
                 percent(earned["benchmark"], sign="+"),
