@@ -86,7 +86,10 @@ class Model(Protocol):
 
     @property
     def warmup_bars(self) -> int:
-        """Bars a symbol's state is run over before its first forecast counts; 0 for a model without state."""
+        """Bars a symbol's state is run over before its first forecast counts; 0 for a model without state.
+
+        A fit that remembers more is refused: its forecasts would change with the age of the state (`foxflow.state`).
+        """
 
     def fit(
         self,
