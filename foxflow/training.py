@@ -4,27 +4,19 @@ Every fit and forecast runs in a spawned process with one thread, so equal input
 it. The seed of a fit derives from (config seed, cut), never from the fold's number.
 """
 
-import contextlib
 import hashlib
 import json
-import multiprocessing.process
-import multiprocessing.queues
-import os
-import queue
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from foxflow import dataset, registry, state
+from foxflow import dataset, processes, registry, state
 from foxflow.bars import TS
 from foxflow.dataset import Dataset, Floats, Scaler
 from foxflow.errors import DataError, PluginError, plugin_call
@@ -33,9 +25,6 @@ from foxflow.provenance import code_sha256
 from foxflow.splits import Fold
 
 FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32(), "forecast": pl.Float64()})
-ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
 
 
 @dataclass(frozen=True)
@@ -101,7 +90,6 @@ class FoldEvent:
     planned: int
 
 
-Events: TypeAlias = "multiprocessing.queues.Queue[tuple[int, Epoch, int]]"
 FoldProgress = Callable[[FoldEvent], None]
 EpochProgress = Callable[[int, Epoch, int], None]
 """Called with the fold's number, the epoch and the number of epochs planned."""
@@ -290,7 +278,7 @@ def run(
     """
     # The final fit has the most rows: it starts first, so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
-    with _pool(min(workers, len(order))) as (pool, events):
+    with processes.workers(min(workers, len(order))) as pool:
         futures = {
             pool.submit(_work, data, fold, recipe, folder if fold.is_final else None, checkpoints): fold
             for fold in order
@@ -299,7 +287,9 @@ def run(
         try:
             while pending:
                 done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-                _relay(events, progress, len(order))
+                for number, epoch, planned in pool.told():
+                    if progress is not None:
+                        progress(FoldEvent(number, len(order), epoch, planned))
                 for future in done:
                     future.result()
                     if progress is not None:
@@ -313,59 +303,9 @@ def run(
     return [results[fold.number] for fold in folds]
 
 
-def _relay(events: Events, progress: FoldProgress | None, n_folds: int) -> None:
-    with contextlib.suppress(queue.Empty):
-        while True:
-            number, epoch, planned = events.get_nowait()
-            if progress is not None:
-                progress(FoldEvent(number, n_folds, epoch, planned))
-
-
-@contextlib.contextmanager
-def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, Events]]:
-    context = multiprocessing.get_context("spawn")
-    before = set(multiprocessing.active_children())
-    events = context.Queue()
-    saved = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(events,))
-    try:
-        yield pool, events
-    except BaseException:
-        # shutdown() would wait for fits that nobody wants any more.
-        for process in set(multiprocessing.active_children()) - before:
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-        events.close()
-        for name, value in saved.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-_worker: dict[str, Any] = {}
-
-
-def _start(events: Events) -> None:
-    """Set up a worker process: it leaves Ctrl-C to its parent and ends when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _worker.update(events=events)
-
-
-def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
-    parent.join()
-    os._exit(1)
-
-
 def _work(data: Dataset, fold: Fold, recipe: Recipe, folder: Path | None, checkpoints: Path | None) -> FoldResult:
     def progress(number: int, epoch: Epoch, planned: int) -> None:
-        _worker["events"].put((number, epoch, planned))
+        processes.tell((number, epoch, planned))
 
     return fit_fold(data, fold, recipe, folder=folder, checkpoints=checkpoints, progress=progress)
 
