@@ -1,7 +1,8 @@
 """What the system that foxflow descends from got wrong, row by row, and what else it meant to do.
 
-Asked of every Torch plugin in `test_torch_plugins.py`: one dtype throughout, resuming to the bit, warm start, a batch of
-one, the loss of the last bar.
+Rows 7 and 8, validation and accuracy, are in `test_torch_losses.py`. Asked of every Torch plugin in
+`test_torch_plugins.py`: row 9, one dtype throughout; row 10, resuming to the bit; warm start, a batch of one, the loss of
+the last bar.
 """
 
 import dataclasses
@@ -16,13 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch_samples import CPU, LagNetwork, dataset, loss, memory, noise, one_thread, series  # noqa: F401
 
-from foxflow.errors import DataError, PluginError
 from foxflow.model import Epoch
 from foxflow_mamba2.model import Mamba2, Mamba2Parameters
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_mamba2.projection import nominal_radius, nominal_step, scale_gradient, spectral_radius
 from foxflow_mamba2.ssd import ssd_scan, ssd_step
-from foxflow_torch import losses, trainer
+from foxflow_torch import trainer
 from foxflow_torch.adam import Adam
 from foxflow_torch.trainer import seeded, train
 
@@ -293,56 +293,6 @@ def test_a_constant_step_gives_the_originals_averaged_form(impl: str) -> None:
     kernel = [c.numpy() @ np.linalg.matrix_power(transition, k) @ (step * b.numpy()) for k in range(n_bars)]
     expected = np.convolve(x.flatten().numpy(), kernel)[:n_bars]
     np.testing.assert_allclose(found.flatten().numpy(), expected, rtol=0, atol=1e-12)
-
-
-# Row 7: validation looked at 100 samples, and an empty set gave NaN.
-
-
-def test_validation_uses_every_row_without_dropout_and_restores_the_mode() -> None:
-    net = LagNetwork(3, dropout=0.5).train()
-    hundred, hundred_and_one = (noise({"A": n}) for n in (100, 101))
-    assert loss(net, hundred) != loss(net, hundred_and_one)
-    assert loss(net, hundred) == loss(net, hundred)
-    assert net.training
-    eval_net = LagNetwork(3).eval()
-    loss(eval_net, hundred)
-    assert not eval_net.training
-
-
-def test_an_empty_validation_set_is_an_error() -> None:
-    with seeded(0, CPU), pytest.raises(DataError, match="0 validation rows"):
-        train(Mamba2(SMALL).network(3), TRAIN, memory({"A": 20}, seed=2, context=20), SMALL, progress=silent)
-
-
-# Row 8: accuracy divided by targets near 0.
-
-
-def test_accuracy_of_a_literal_case_is_the_share_within_ten_percent_and_a_zero_target_is_never_divided_by() -> None:
-    label = torch.tensor([1.0, -2.0, 0.0, 0.0, 10.0, 5.0], dtype=torch.float64)
-    forecast = torch.tensor([1.05, -1.85, 0.0, 1e-9, 11.5, -5.0], dtype=torch.float64)
-    ones = torch.ones(6, dtype=torch.float64)
-    # The original: |forecast - target| / |target| < 0.1, true of the first two alone.
-    assert float(losses.accuracy(forecast, label, ones)) == pytest.approx(2 / 6, abs=1e-15)
-    zero = torch.zeros(3, dtype=torch.float64)
-    assert float(losses.accuracy(zero, zero, torch.ones(3, dtype=torch.float64))) == 0.0
-    # On their label's side of 0: all but the fourth and the last.
-    assert float(losses.directional_accuracy(forecast, label, ones)) == pytest.approx(4 / 6, abs=1e-15)
-    weight = torch.tensor([3.0, 1.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
-    assert float(losses.accuracy(forecast, label, weight)) == 1.0
-
-
-def test_mean_squared_error_of_a_literal_case() -> None:
-    forecast, label, weight = (
-        torch.tensor(v, dtype=torch.float64) for v in ([1.0, 2.0, 4.0], [0.0, 2.0, 1.0], [1.0, 2.0, 1.0])
-    )
-    # Squared errors 1, 0 and 9 with weights 1, 2 and 1: ten fourths.
-    assert float(losses.mean_squared_error(forecast, label, weight)) == 2.5
-
-
-@pytest.mark.parametrize("which", [losses.mean_squared_error, losses.accuracy, losses.directional_accuracy])
-def test_a_label_of_another_shape_is_refused_not_broadcast(which: Any) -> None:
-    with pytest.raises(PluginError, match=r"forecasts \(4, 1\), labels \(4,\), weights \(4,\); expected equal shapes"):
-        which(torch.zeros(4, 1), torch.zeros(4), torch.ones(4))
 
 
 # Row 10: what a step leaves behind.
