@@ -7,7 +7,7 @@ SOURCES := foxflow flows/foxflow_flows plugins/torch/foxflow_torch plugins/mamba
 PROJECTS := pyproject.toml flows/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup backtest volatility test check flow clean
+.PHONY: help setup backtest volatility test check bench flow clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: setup ## ruff, ruff format, mypy strict, import-linter, deptry, codespell
 	$(BIN)/deptry foxflow
 	for p in flows plugins/torch plugins/mamba2 plugins/gru plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell $(SOURCES) tests docs README.md CHANGELOG.md Makefile
+
+bench: setup ## time the scan and a layer on the CPU beside transformers (minutes); checked before they are timed
+	$(BIN)/pip install -qq -c constraints.txt --group bench
+	$(BIN)/python plugins/mamba2/benchmarks/cpu.py
 
 clean: ## remove .venv and caches; data/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .import_linter_cache .hypothesis
