@@ -269,7 +269,8 @@ def test_an_exported_scan_equals_the_recurrence_at_lengths_it_was_not_traced_wit
     bars = {1: torch.export.Dim.AUTO}
     axes = (bars, bars, None, bars, bars, None, None)
     exported = torch.export.export(Module(), tuple(inputs(50, n_groups=2)), dynamic_shapes=(axes,)).module()
-    for n_bars in (17, 32, 33, 257):
+    # torch.export guards against lengths that fill their chunks; the ONNX graph, which drops guards, has its own tests.
+    for n_bars in (17, 33, 257):
         data = inputs(n_bars, n_groups=2)
         assert_close(exported(*data), scan(data, "naive"), tolerance=1e-12)
 
