@@ -50,9 +50,21 @@ def test_the_scan_equals_theirs_in_output_and_gradients(benchmark: ModuleType, n
     assert_near(*both)
 
 
-def test_a_layer_equals_their_mixer_between_norm_and_residual(benchmark: ModuleType) -> None:
+@pytest.mark.parametrize("n_groups", [1, 2])
+def test_a_layer_equals_their_mixer_between_norm_and_residual(benchmark: ModuleType, n_groups: int) -> None:
     torch.manual_seed(0)
-    block = Block(16, d_inner=32, head_dim=8, d_state=16, d_conv=4, dropout=0.0, depth=1, spectral_limit=0.999).float()
+    block = Block(
+        16,
+        d_inner=32,
+        head_dim=8,
+        d_state=16,
+        n_groups=n_groups,
+        d_conv=4,
+        dropout=0.0,
+        dt_limit=(1e-6, 1.0),
+        depth=1,
+        spectral_limit=0.999,
+    ).float()
     with torch.no_grad():
         for p in block.parameters():
             p.add_(0.1 * torch.randn(p.shape))

@@ -30,7 +30,6 @@ from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer, mamba2_chunk
 
 import foxflow_mamba2.block
 from foxflow_mamba2.block import NORM_EPS, Block
-from foxflow_mamba2.projection import DT_MAX, DT_MIN
 from foxflow_mamba2.ssd import ssd_scan
 
 Case = Callable[[], object]
@@ -84,18 +83,17 @@ def mixer_like(block: Block, *, chunk: int) -> Mamba2Mixer:
     """Return transformers' mixer with the block's weights: `block(u)` is `u + mixer(block.norm(u))`."""
     n_heads, head_dim, d_state = block.state_shapes()[1]
     d_model, d_inner = block.in_proj.in_features, n_heads * head_dim
-    n_groups = (block.conv_weight_KC.shape[1] - d_inner) // (2 * d_state)
     config = Mamba2Config(
         hidden_size=d_model,
         expand=d_inner // d_model,
         num_heads=n_heads,
         head_dim=head_dim,
         state_size=d_state,
-        n_groups=n_groups,
+        n_groups=block.n_groups,
         conv_kernel=block.conv_weight_KC.shape[0],
         chunk_size=chunk,
         layer_norm_epsilon=NORM_EPS,
-        time_step_limit=(DT_MIN, DT_MAX),
+        time_step_limit=(float(block.dt_min), float(block.dt_max)),
         num_hidden_layers=1,
     )
     mixer = Mamba2Mixer(config, 0)
@@ -116,8 +114,19 @@ def mixer_like(block: Block, *, chunk: int) -> Mamba2Mixer:
 def layer() -> Block:
     """Return a seeded layer."""
     torch.manual_seed(0)
-    sizes = {"d_inner": D_INNER, "head_dim": HEAD_DIM, "d_state": D_STATE, "d_conv": D_CONV}
-    return Block(D_MODEL, **sizes, dropout=0.0, depth=1, spectral_limit=0.999).float()
+    block = Block(
+        D_MODEL,
+        d_inner=D_INNER,
+        head_dim=HEAD_DIM,
+        d_state=D_STATE,
+        n_groups=1,
+        d_conv=D_CONV,
+        dropout=0.0,
+        dt_limit=(1e-6, 1.0),
+        depth=1,
+        spectral_limit=0.999,
+    )
+    return block.float()
 
 
 def run_layer(module: Callable[[Tensor], Tensor], u: Tensor, grad: Tensor, *, parameters: nn.Module) -> Tensor:
@@ -139,6 +148,12 @@ def ours(block: Block, u_BTM: Tensor, *, impl: str = "auto") -> Tensor:
         return ours(block, u_BTM)
 
 
+def theirs(block: Block, mixer: Mamba2Mixer, u_BTM: Tensor) -> Tensor:
+    """Return the block's output with transformers' mixer between its norm and its residual."""
+    out: Tensor = u_BTM + mixer(block.norm(u_BTM))
+    return out
+
+
 def scan_cases(n_batch: int, n_bars: int, *, compiled: bool) -> dict[str, Case]:
     """Return scans of the same inputs."""
     scan = scan_inputs(n_batch, n_bars)
@@ -154,7 +169,7 @@ def scan_cases(n_batch: int, n_bars: int, *, compiled: bool) -> dict[str, Case]:
 
 
 def layer_cases(n_batch: int, n_bars: int, *, compiled: bool) -> dict[str, Case]:
-    """Return whole layers; ours also hold the norm before and the residual, which transformers keeps outside."""
+    """Return whole layers: norm, mixer and residual."""
     block = layer()
     g = torch.Generator().manual_seed(1)
     u = torch.randn(n_batch, n_bars, D_MODEL, generator=g).requires_grad_()
@@ -164,7 +179,7 @@ def layer_cases(n_batch: int, n_bars: int, *, compiled: bool) -> dict[str, Case]
         cases[impl] = partial(run_layer, partial(ours, block, impl=impl), u, grad, parameters=block)
     for chunk in CHUNKS:
         mixer = mixer_like(block, chunk=chunk)
-        cases[f"transformers {chunk}"] = partial(run_layer, mixer, u, grad, parameters=mixer)
+        cases[f"transformers {chunk}"] = partial(run_layer, partial(theirs, block, mixer), u, grad, parameters=mixer)
     if compiled:
         whole = torch.compile(partial(ours, block), fullgraph=True)
         cases["chunked compiled"] = partial(run_layer, whole, u, grad, parameters=block)
@@ -183,7 +198,7 @@ def check() -> float:
     u = torch.randn(4, 200, D_MODEL, generator=torch.Generator().manual_seed(2)).requires_grad_()
     mixer = mixer_like(block, chunk=64)
     layers = []
-    for module in (partial(ours, block, impl="naive"), partial(ours, block), lambda v: v + mixer(block.norm(v))):
+    for module in (partial(ours, block, impl="naive"), partial(ours, block), partial(theirs, block, mixer)):
         out = run_layer(module, u, torch.ones_like(u).cumsum(1), parameters=block)
         layers.append([out.detach(), u.grad])
     pairs = [

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from foxflow_mamba2.convolution import causal_convolution
 from foxflow_mamba2.projection import inverse_softplus
 from foxflow_mamba2.ssd import ssd_scan, ssd_step
 
@@ -102,10 +103,8 @@ class Block(nn.Module):
         n_batch, n_bars, _ = u_BTM.shape
         z_BTE, raw_BTC, dt_BTH = torch.split(self.in_proj(self.norm(u_BTM)), self.split_sizes, -1)
         taps_BTC = torch.cat([past_conv_BKC, raw_BTC], 1)
-        mixed_BTC: Tensor = self.conv_bias_C
-        for k, weight_C in enumerate(self.conv_weight_KC.unbind(0)):
-            mixed_BTC = mixed_BTC + taps_BTC[:, k : k + n_bars] * weight_C
-        x_BTE, B_BTS, C_BTS = torch.split(silu(mixed_BTC), self.channel_sizes, -1)
+        mixed_BTC = silu(causal_convolution(taps_BTC, self.conv_weight_KC, self.conv_bias_C))
+        x_BTE, B_BTS, C_BTS = torch.split(mixed_BTC, self.channel_sizes, -1)
         y_BTHP, ssm_BHPN = ssd_scan(
             x_BTE.reshape(n_batch, n_bars, self.n_heads, self.head_dim),
             self._step_size(dt_BTH),

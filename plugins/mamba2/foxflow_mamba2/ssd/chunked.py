@@ -47,22 +47,19 @@ def ssd_chunked(
     x_BclGRP = x_BLHP.reshape(*by_group, head_dim)
     dt_BcGRl = dt_BLH.reshape(by_group).permute(0, 1, 3, 4, 2)
     B_BcGlN, C_BcGlN = (t.reshape(*by_group[:4], d_state).transpose(2, 3) for t in (B_BLGN, C_BLGN))
-    # Sums and their differences in float64, as a chunk in float32 loses a digit; but a graph for every runtime casts
-    # nothing.
-    sum_dtype = dtype if exporting else torch.float64
-    sum_BcGRl = (dt_BcGRl * A_H.reshape(n_groups, -1, 1)).to(sum_dtype).cumsum(-1)
+    sum_BcGRl = (dt_BcGRl * A_H.reshape(n_groups, -1, 1)).cumsum(-1)
     total_BcGR1 = sum_BcGRl[..., -1:]
 
-    left_BcGRl = torch.exp(total_BcGR1 - sum_BcGRl).to(dtype) * dt_BcGRl
+    left_BcGRl = torch.exp(total_BcGR1 - sum_BcGRl) * dt_BcGRl
     added_BclGRP = x_BclGRP * left_BcGRl.permute(0, 1, 4, 2, 3).unsqueeze(-1)
     added_BcGNS = B_BcGlN.mT @ added_BclGRP.transpose(2, 3).flatten(4)
     state_BGNRP = state_BHPN.reshape(n_batch, n_groups, -1, head_dim, d_state).permute(0, 1, 4, 2, 3)
     carry = _carry_by_matrix if exporting else _carry
     start_BcGNRP, end_BGNRP = carry(
-        state_BGNRP, torch.unflatten(added_BcGNS, -1, (-1, head_dim)), total_BcGR1.squeeze(-1), dtype
+        state_BGNRP, torch.unflatten(added_BcGNS, -1, (-1, head_dim)), total_BcGR1.squeeze(-1)
     )
 
-    decay_BcGRls = _decay(sum_BcGRl, dtype) * dt_BcGRl.unsqueeze(-2)
+    decay_BcGRls = _decay(sum_BcGRl) * dt_BcGRl.unsqueeze(-2)
     seen_BcG1ls = (C_BcGlN @ B_BcGlN.mT).unsqueeze(3)
     if D_H is None:
         weight_BcGRls = seen_BcG1ls * decay_BcGRls
@@ -71,15 +68,15 @@ def ssd_chunked(
         weight_BcGRls = torch.addcmul(skip_GRls, seen_BcG1ls, decay_BcGRls)
     own_BcGRlP = weight_BcGRls @ x_BclGRP.permute(0, 1, 3, 4, 2, 5)
     carried_BcGlRP = torch.unflatten(C_BcGlN @ start_BcGNRP.flatten(4), -1, (-1, head_dim))
-    faded_BclGR1 = torch.exp(sum_BcGRl).to(dtype).permute(0, 1, 4, 2, 3).unsqueeze(-1)
+    faded_BclGR1 = torch.exp(sum_BcGRl).permute(0, 1, 4, 2, 3).unsqueeze(-1)
     y_BclGRP = carried_BcGlRP.transpose(2, 3) * faded_BclGR1 + own_BcGRlP.permute(0, 1, 4, 2, 3, 5)
     y_BLHP = y_BclGRP.reshape(n_batch, n_chunks * chunk, n_heads, head_dim)[:, :n_bars]
     return y_BLHP.to(given), end_BGNRP.permute(0, 1, 3, 4, 2).reshape(state_BHPN.shape).to(given)
 
 
-def _carry(state: Tensor, added_BcGNRP: Tensor, total_BcGR: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _carry(state: Tensor, added_BcGNRP: Tensor, total_BcGR: Tensor) -> tuple[Tensor, Tensor]:
     """Return the state at the start of each chunk and after the last, by a loop over the chunks."""
-    decay_BcG1R1 = torch.exp(total_BcGR).to(dtype)[:, :, :, None, :, None]
+    decay_BcG1R1 = torch.exp(total_BcGR)[:, :, :, None, :, None]
     starts = []
     # Unbound once: a chunk taken by its index would fill a gradient of full size with zeros.
     for decay, added in zip(decay_BcG1R1.unbind(1), added_BcGNRP.unbind(1), strict=True):
@@ -88,21 +85,19 @@ def _carry(state: Tensor, added_BcGNRP: Tensor, total_BcGR: Tensor, dtype: torch
     return torch.stack(starts, 1), state
 
 
-def _carry_by_matrix(
-    state_BGNRP: Tensor, added_BcGNRP: Tensor, total_BcGR: Tensor, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _carry_by_matrix(state_BGNRP: Tensor, added_BcGNRP: Tensor, total_BcGR: Tensor) -> tuple[Tensor, Tensor]:
     """Return what `_carry` does, by a matrix over the chunks: a loop would freeze the length of an exported graph."""
     terms_BGRzNP = torch.cat([state_BGNRP.unsqueeze(1), added_BcGNRP], 1).permute(0, 2, 4, 1, 3, 5)
-    decay_BGRzz = _decay(pad(total_BcGR.cumsum(1), (0, 0, 0, 0, 1, 0)).permute(0, 2, 3, 1), dtype)
+    decay_BGRzz = _decay(pad(total_BcGR.cumsum(1), (0, 0, 0, 0, 1, 0)).permute(0, 2, 3, 1))
     carried_BGRzNP = (decay_BGRzz @ terms_BGRzNP.flatten(4)).reshape(terms_BGRzNP.shape)
     carried_BzGNRP = carried_BGRzNP.permute(0, 3, 1, 4, 2, 5)
     return carried_BzGNRP[:, :-1], carried_BzGNRP[:, -1]
 
 
-def _decay(sum_l: Tensor, dtype: torch.dtype) -> Tensor:
+def _decay(sum_l: Tensor) -> Tensor:
     """Return `exp(sum_l - sum_s)` where s <= l and 0 elsewhere, `(..., l, s)`, of running sums `(..., l)`."""
     length = sum_l.shape[-1]
     # Masked before the exponential: above the diagonal it may overflow, and infinity times a zero gradient is NaN.
     # A sum of the negated row, since subtracting would negate the whole matrix once more on the way back.
-    future_ls = torch.full((length, length), -torch.inf, dtype=dtype, device=sum_l.device).triu(1)
-    return (sum_l.unsqueeze(-1) + sum_l.neg().unsqueeze(-2)).to(dtype).add_(future_ls).exp_()
+    future_ls = torch.full((length, length), -torch.inf, dtype=sum_l.dtype, device=sum_l.device).triu(1)
+    return (sum_l.unsqueeze(-1) + sum_l.neg().unsqueeze(-2)).add_(future_ls).exp_()
