@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := -e '.[onnx,rust]' -e flows -e plugins/torch -e plugins/mamba2 -e plugins/gru -e plugins/ridge
+PACKAGES := -e '.[onnx,rust]' -e flows -e plugins/torch -e 'plugins/mamba2[cuda]' -e plugins/gru -e plugins/ridge
 SOURCES := foxflow flows/foxflow_flows plugins/torch/foxflow_torch plugins/mamba2/foxflow_mamba2 plugins/gru/foxflow_gru plugins/ridge/foxflow_ridge
 PROJECTS := pyproject.toml flows/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup backtest volatility test check bench flow clean
+.PHONY: help setup backtest volatility test test-gpu check bench flow clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ flow: setup ## run the reference experiment as a Prefect flow
 
 test: setup ## run the tests
 	$(BIN)/python -m pytest
+
+test-gpu: setup ## on an NVIDIA GPU: compile, prove and time the CUDA scan; one table within 8 minutes
+	cd plugins/mamba2/benchmarks && $(CURDIR)/$(BIN)/python -m gpu
 
 check: setup ## ruff, ruff format, mypy strict, import-linter, deptry, codespell
 	$(BIN)/ruff check .

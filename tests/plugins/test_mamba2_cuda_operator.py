@@ -1,6 +1,5 @@
 """The CUDA scan as a torch operator, its kernels compiled for the CPU; the door's choice; how the work is cut."""
 
-import ctypes
 import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from torch_samples import one_thread  # noqa: F401
 from foxflow_mamba2 import ssd
 from foxflow_mamba2.ssd import ssd_scan
 from foxflow_mamba2.ssd.cuda import driver, nvrtc, operator, ssd_cuda
-from foxflow_mamba2.ssd.cuda.geometry import WIDTHS, Variant, heads_per_block, padded, shared_bytes
+from foxflow_mamba2.ssd.cuda.geometry import WIDTHS, Variant, blocks, heads_per_block, padded, shared_bytes
 from foxflow_mamba2.ssd.cuda.nvrtc import KernelError
 from foxflow_mamba2.ssd.cuda.operator import ssd_backward, ssd_forward
 
@@ -47,10 +46,10 @@ def test_gradients_pass_the_finite_difference_check(shim: Shim) -> None:
 
 def test_the_operators_pass_torchs_own_checks(shim: Shim) -> None:
     # Schema, autograd registration, shapes without data, tracing with fixed and with free sizes.
-    torch.library.opcheck(ssd_forward, tuple(tensors()), {"save": True})
-    data = [t.detach() for t in tensors()]
+    torch.library.opcheck(ssd_forward, tuple(tensors(width=16)), {"save": True})
+    data = [t.detach() for t in tensors(width=16)]
     y, final, saved = ssd_forward(*data, save=True)
-    assert saved.shape == (1, 1, 2, 8, 8)
+    assert saved.shape == (1, 1, 2, 16, 16)
     torch.library.opcheck(ssd_backward, (*data[:6], saved, torch.ones_like(y), torch.ones_like(final)))
 
 
@@ -82,7 +81,7 @@ def test_no_state_is_saved_where_no_gradient_is_wanted(shim: Shim, monkeypatch: 
 
 
 def test_a_backward_pass_without_saved_states_is_refused(shim: Shim) -> None:
-    y, _, _ = ssd_forward(*tensors(), save=False)
+    y, _, _ = ssd_forward(*tensors(width=16), save=False)
     with pytest.raises(ValueError, match="save=True"):
         y.sum().backward()
 
@@ -156,6 +155,7 @@ def test_without_nvrtc_the_door_warns_once_and_names_what_to_install(
         raise KernelError(f"NVRTC is not installed; install it: {nvrtc.INSTALL}")
 
     monkeypatch.setattr(nvrtc, "compiler", absent)
+    monkeypatch.setattr(driver, "architecture", lambda _: 90)
     with pytest.warns(RuntimeWarning, match="pip install nvidia-cuda-nvrtc") as seen:
         assert [choice(), choice(width=16)] == ["chunked", "chunked"]
     assert len(seen) == 1
@@ -171,7 +171,7 @@ def test_a_rocm_build_of_torch_falls_back(choice: Any, monkeypatch: pytest.Monke
 def test_a_device_newer_than_nvrtc_falls_back_with_the_upgrade_named(
     choice: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = SimpleNamespace(name="12.4", architectures=lambda: [80, 90])
+    old = SimpleNamespace(name="12.4", version=(12, 4), architectures=lambda: [80, 90])
     monkeypatch.setattr(nvrtc, "compiler", lambda: old)
     monkeypatch.setattr(driver, "architecture", lambda _: 120)
     with pytest.warns(RuntimeWarning, match=r"sm_120; NVRTC 12.4 knows sm_90 at most; pip install .* --upgrade"):
@@ -225,129 +225,18 @@ def test_heads_in_a_block_divide_the_group_and_leave_room_for_a_second_block() -
         heads_per_block(1, lambda heads: 15 * heads, 14)
 
 
+def test_blocks_lie_along_the_axis_that_takes_more_than_65535() -> None:
+    # Batch by heads is over the 65,535 of the other axes; the length does not enter.
+    assert blocks(4096, 16, 1) == 65_536
+    assert blocks(4096, 16, 8) == 8192
+    assert blocks(2**20, 16, 8) == 2**21
+    assert blocks(2**31 - 1, 8, 8) == 2**31 - 1
+    with pytest.raises(ValueError, match="a grid has 2147483647; split the batch"):
+        blocks(2**31, 8, 8)
+
+
 def test_a_width_is_padded_to_the_next_with_a_kernel() -> None:
-    assert [padded(w) for w in (1, 8, 9, 33, 49, 64)] == [8, 8, 16, 48, 64, 64]
-
-
-class FakeLibrary:
-    """Takes the driver's calls and reads the launch parameters back through their addresses."""
-
-    def __init__(self, *, fails: str = "") -> None:
-        self.calls: list[tuple[str, Any]] = []
-        self.fails = fails
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        def call(*arguments: Any) -> int:
-            self.calls.append((name, arguments))
-            if name == "cuGetErrorName":
-                arguments[1]._obj.value = b"CUDA_ERROR_INVALID_VALUE"
-                return 0
-            if name == "cuDeviceGetAttribute":
-                arguments[0]._obj.value = 101376
-            if name == "cuLaunchKernel":
-                shape = (ctypes.c_longlong * 4).from_address(arguments[9][0])
-                pointers = [ctypes.c_void_p.from_address(a).value for a in arguments[9][1:]]
-                self.calls[-1] = (name, ([a.value for a in arguments[1:8]], list(shape), pointers))
-            return 1 if name == self.fails else 0
-
-        return call
-
-
-@pytest.fixture
-def on_fake_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    from contextlib import nullcontext
-
-    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=77))
-    monkeypatch.setattr(nvrtc, "cubin", lambda *_: b"cubin")
-
-
-def launch(library: FakeLibrary, n_bytes: int) -> list[Tensor]:
-    data = [torch.ones(3), torch.empty(0)]
-    driver.Driver(library).launch(
-        Variant(torch.float32, 8, 8),
-        "ssd_forward",
-        n_blocks=70_000,
-        heads=4,
-        n_bytes=n_bytes,
-        shape=(1, 2, 3, 4),
-        tensors=data,
-    )
-    return data
-
-
-def test_the_driver_gets_the_shape_by_value_the_pointers_and_the_grid(on_fake_device: None) -> None:
-    library = FakeLibrary()
-    data = launch(library, 50_000)
-    names = [name for name, _ in library.calls]
-    loaded = ["cuModuleLoadData", "cuModuleGetFunction", "cuModuleGetFunction"]
-    assert names == [*loaded, "cuFuncSetAttribute", "cuLaunchKernel"]
-    # Blocks lie along the first axis alone, the only one that takes more than 65,535.
-    grid, shape, pointers = library.calls[-1][1]
-    assert grid == [70_000, 1, 1, 128, 1, 1, 50_000]
-    assert shape == [1, 2, 3, 4]
-    assert pointers == [data[0].data_ptr(), None]
-    library.calls.clear()
-    launch(library, 48 * 1024)
-    assert "cuFuncSetAttribute" not in [name for name, _ in library.calls]
-
-
-def test_the_driver_asks_the_device_for_its_shared_memory_once(on_fake_device: None) -> None:
-    library = FakeLibrary()
-    held = driver.Driver(library)
-    assert [held.shared_limit(torch.device("cuda")) for _ in range(2)] == [101376, 101376]
-    assert [name for name, _ in library.calls] == ["cuDeviceGet", "cuDeviceGetAttribute"]
-
-
-def test_a_failing_driver_call_is_named(on_fake_device: None) -> None:
-    with pytest.raises(KernelError, match=r"cuLaunchKernel failed with code 1 \(CUDA_ERROR_INVALID_VALUE\)"):
-        launch(FakeLibrary(fails="cuLaunchKernel"), 0)
-
-
-def test_a_cubin_is_kept_by_source_options_and_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    compiled: list[tuple[str, int]] = []
-
-    def compiler(version: str) -> SimpleNamespace:
-        def run(variant: Variant, architecture: int) -> tuple[bytes, str]:
-            compiled.append((variant.name, architecture))
-            return b"%d" % len(compiled), ""
-
-        return SimpleNamespace(name=version, compile=run)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(nvrtc, "compiler", lambda: compiler("13.0"))
-    variant = Variant(torch.float32, 32, 32)
-    assert [nvrtc.cubin(variant, 90), nvrtc.cubin(variant, 90), nvrtc.cubin(variant, 80)] == [b"1", b"1", b"2"]
-    monkeypatch.setattr(nvrtc, "compiler", lambda: compiler("13.1"))
-    assert nvrtc.cubin(variant, 90) == b"3"
-    monkeypatch.setattr(nvrtc, "source", lambda: "changed")
-    assert nvrtc.cubin(variant, 90) == b"4"
-    assert len(list((tmp_path / "foxflow" / "cubin").iterdir())) == 4
-
-
-@pytest.mark.parametrize(
-    ("release", "first"), [("13.0", "libnvrtc.so.13"), ("12.6", "libnvrtc.so.12"), (None, "libnvrtc.so.13")]
-)
-def test_the_compiler_of_torchs_cuda_release_is_tried_first(
-    release: str | None, first: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
-    for package, name in (
-        ("cuda_nvrtc", "libnvrtc.so.12"),
-        ("cu13", "libnvrtc.so.13"),
-        ("cu13", "libnvrtc-builtins.so.13.5"),
-    ):
-        (tmp_path / package / "lib").mkdir(parents=True, exist_ok=True)
-        (tmp_path / package / "lib" / name).touch()
-    monkeypatch.setattr(
-        nvrtc.importlib.util, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    )
-    monkeypatch.setattr(nvrtc.sys, "platform", "linux")
-    monkeypatch.setattr(torch.version, "cuda", release)
-    found = nvrtc._candidates()
-    assert found[0].endswith(first)
-    assert found[2:] == ["libnvrtc.so.13", "libnvrtc.so.12"]
+    assert [padded(w) for w in (1, 16, 17, 32, 33, 64)] == [16, 16, 32, 32, 64, 64]
 
 
 def test_a_runner_of_another_device_is_not_asked(shim: Shim) -> None:

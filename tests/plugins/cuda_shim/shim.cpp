@@ -95,6 +95,19 @@ extern "C" void shim_skip_barrier(const char* file, int line) {
     fibers::skipped_line = line;
 }
 
+// Write the largest offsets of one thread's place: into x, into B, into the states and into the saved states.
+extern "C" void shim_place(const int64* sizes, int heads, unsigned block, unsigned thread, int64* offsets) {
+    blockDim.x = heads * 32;
+    blockIdx.x = block;
+    threadIdx.x = thread;
+    const Place place(Shape{sizes[0], sizes[1], sizes[2], sizes[3]});
+    const int64 last = sizes[1] - 1;
+    offsets[0] = place.of_bar_head(last);
+    offsets[1] = place.of_bar_group(last);
+    offsets[2] = place.of_head();
+    offsets[3] = place.of_span(last);
+}
+
 // Return an empty text, or what the kernel did wrong.
 extern "C" const char* shim_launch(const char* variant, int is_forward, int64 n_blocks, int heads, int64 shared_bytes,
                                    unsigned seed, void** pointers, const int64* counts, const int64* sizes) {

@@ -14,22 +14,16 @@ import torch
 from torch import Tensor
 
 import foxflow_mamba2.ssd.cuda as package
-from foxflow_mamba2.ssd.cuda.geometry import CHUNK, SPAN, Variant
+from foxflow_mamba2.ssd.cuda.geometry import CHUNK, SPAN, WIDTHS, Variant
 from foxflow_mamba2.ssd.cuda.operator import RUNNERS
 
 SOURCE = Path(package.__file__).parent
-# Every width as a head's and as a state's, the narrowest with the widest, and the types on the reference width.
-SHAPES = ((8, 8), (16, 16), (24, 32), (32, 24), (32, 32), (48, 16), (16, 48), (64, 8), (8, 64), (64, 64))
-VARIANTS = (
-    *(("double", "double", P, N) for P, N in SHAPES),
-    *(("float", "float", P, N) for P, N in ((8, 8), (32, 32), (64, 64))),
-    *(("bfloat16", "float", P, N) for P, N in ((8, 8), (32, 32))),
-)
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    listed = " ".join(f"VARIANT({stored}, {real}, {P}, {N})" for stored, real, P, N in VARIANTS)
+def _library(stored: str, real: str) -> ctypes.CDLL:
+    """Build the variants of one type, once a session: 20 seconds that a test of another type doesn't wait for."""
+    listed = " ".join(f"VARIANT({stored}, {real}, {P}, {N})" for P in WIDTHS for N in WIDTHS)
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "shim.so"
         command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", "-Wno-unknown-pragmas"]
@@ -45,9 +39,9 @@ def _library() -> ctypes.CDLL:
 class Shim:
     """Runs the kernels on CPU tensors; `seed` draws the schedule, `limit` is the shared memory of a block."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
+    def __init__(self) -> None:
         self.seed = 1
+        self.skipped = ("", 0)
         self.limit = 227 * 1024
         self.heads: list[int] = []
 
@@ -69,7 +63,9 @@ class Shim:
         assert all(t.is_contiguous() for t in tensors)
         pointers = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() or None for t in tensors))
         counts = (ctypes.c_longlong * len(tensors))(*(t.numel() for t in tensors))
-        error = self.library.shim_launch(
+        library = _library(variant.stored, variant.real)
+        library.shim_skip_barrier(self.skipped[0].encode(), ctypes.c_int(self.skipped[1]))
+        error = library.shim_launch(
             variant.name.encode(),
             ctypes.c_int(kernel == "ssd_forward"),
             ctypes.c_longlong(n_blocks),
@@ -86,9 +82,18 @@ class Shim:
     @contextmanager
     def without_barrier(self, file: str, line: int) -> Iterator[None]:
         """Run as if the barrier on that line of that file were not there."""
-        self.library.shim_skip_barrier(file.encode(), ctypes.c_int(line))
+        self.skipped = (file, line)
         yield
-        self.library.shim_skip_barrier(b"", ctypes.c_int(0))
+        self.skipped = ("", 0)
+
+    def offsets(self, shape: Sequence[int], heads: int, block: int, thread: int) -> list[int]:
+        """Return the last offsets that one thread of one block computes: into x, B, the states and the saved states."""
+        found = (ctypes.c_longlong * 4)()
+        sizes = (ctypes.c_longlong * 4)(*shape)
+        _library("double", "double").shim_place(
+            sizes, ctypes.c_int(heads), ctypes.c_uint(block), ctypes.c_uint(thread), found
+        )
+        return list(found)
 
 
 @pytest.fixture(name="shim")
@@ -96,7 +101,18 @@ def shim_fixture() -> Iterator[Shim]:
     """Bind the CUDA operators to the shim for CPU tensors."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed; the CUDA source cannot be compiled for the CPU")
-    runner = Shim(_library())
+    runner = Shim()
     RUNNERS["cpu"] = runner
     yield runner
     del RUNNERS["cpu"]
+
+
+@pytest.fixture(name="place", params=["shim", pytest.param("device", marks=pytest.mark.gpu)])
+def place_fixture(request: pytest.FixtureRequest) -> torch.device:
+    """Return where the kernels run: the same cases on the CPU, by the shim, and on a GPU, by the driver."""
+    if request.param == "shim":
+        request.getfixturevalue("shim")
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        pytest.skip(f"torch {torch.__version__} finds no CUDA device")
+    return torch.device("cuda")

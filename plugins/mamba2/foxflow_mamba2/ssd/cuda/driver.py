@@ -17,6 +17,8 @@ from foxflow_mamba2.ssd.cuda.nvrtc import KernelError
 _SHARED_MEMORY_LIMIT = 97
 _MAX_DYNAMIC_SHARED = 8
 _DEFAULT_SHARED_BYTES = 48 * 1024
+# The first that converts to bfloat16, and the first that the kernels are compiled for in the tests.
+_OLDEST = 80
 
 
 def architecture(device: torch.device) -> int:
@@ -29,15 +31,35 @@ def missing(device: torch.device) -> str | None:
     """Return why no kernel can be compiled for a device, or None."""
     if torch.version.hip is not None:
         return f"torch {torch.__version__} is built for ROCm; the CUDA scan runs on NVIDIA devices"
+    wanted = architecture(device)
+    if wanted < _OLDEST:
+        return f"{device} is sm_{wanted}; the CUDA scan needs sm_{_OLDEST} or newer"
     try:
         compiler = nvrtc.compiler()
         known = compiler.architectures()
+        if target(wanted, known) is None:
+            newest = max(known, default=0)
+            return (
+                f"{device} is sm_{wanted}; NVRTC {compiler.name} knows sm_{newest} at most; {nvrtc.INSTALL} --upgrade"
+            )
+        return _too_old(_library(), compiler)
     except KernelError as e:
         return str(e)
-    wanted = architecture(device)
-    if wanted not in known:
-        newest = max(known, default=0)
-        return f"{device} is sm_{wanted}; NVRTC {compiler.name} knows sm_{newest} at most; {nvrtc.INSTALL} --upgrade"
+
+
+def target(wanted: int, known: Sequence[int]) -> int | None:
+    """Return what to compile for: the device's architecture, else an older one whose code it runs: its generation's."""
+    return max((k for k in known if k // 10 == wanted // 10 and k <= wanted), default=None)
+
+
+def _too_old(library: ctypes.CDLL, compiler: nvrtc.Compiler) -> str | None:
+    """Return why the driver cannot load what NVRTC makes, or None: it takes code of its own major release at most."""
+    version = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(version))
+    release = version.value // 1000
+    if release < compiler.version[0]:
+        other = f"{nvrtc.INSTALL}-cu{release}"
+        return f"the driver is for CUDA {release}; NVRTC is {compiler.name}; update the driver or {other}"
     return None
 
 
@@ -56,14 +78,16 @@ class Driver:
     library: ctypes.CDLL = field(default_factory=_library)
     functions: dict[tuple[int, Variant, str], ctypes.c_void_p] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
+    contexts: dict[int, ctypes.c_void_p] = field(default_factory=dict)
 
     def shared_limit(self, device: torch.device) -> int:
         """Return the bytes of shared memory that a block can ask for."""
         index = torch.cuda.current_device() if device.index is None else device.index
         if index not in self.limits:
-            handle, limit = ctypes.c_int(), ctypes.c_int()
-            self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(index))
-            self._call("cuDeviceGetAttribute", ctypes.byref(limit), ctypes.c_int(_SHARED_MEMORY_LIMIT), handle)
+            limit = ctypes.c_int()
+            self._call(
+                "cuDeviceGetAttribute", ctypes.byref(limit), ctypes.c_int(_SHARED_MEMORY_LIMIT), self._handle(index)
+            )
             self.limits[index] = limit.value
         return self.limits[index]
 
@@ -87,6 +111,7 @@ class Driver:
         """
         device = tensors[0].device
         with torch.cuda.device(device):
+            self._enter(torch.cuda.current_device())
             function = self._function(device, variant, kernel)
             if n_bytes > _DEFAULT_SHARED_BYTES:
                 self._call("cuFuncSetAttribute", function, ctypes.c_int(_MAX_DYNAMIC_SHARED), ctypes.c_int(n_bytes))
@@ -97,10 +122,27 @@ class Driver:
             stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
             self._call("cuLaunchKernel", function, *grid, *block, ctypes.c_uint(n_bytes), stream, parameters, None)
 
+    def _handle(self, index: int) -> ctypes.c_int:
+        handle = ctypes.c_int()
+        # Does nothing where torch has done it, which it has before a tensor lies on a device.
+        self._call("cuInit", ctypes.c_uint(0))
+        self._call("cuDeviceGet", ctypes.byref(handle), ctypes.c_int(index))
+        return handle
+
+    def _enter(self, index: int) -> None:
+        """Make torch's context current on this thread: autograd's threads may have none when they come here first."""
+        if index not in self.contexts:
+            context = ctypes.c_void_p()
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._handle(index))
+            self.contexts[index] = context
+        self._call("cuCtxSetCurrent", self.contexts[index])
+
     def _function(self, device: torch.device, variant: Variant, kernel: str) -> ctypes.c_void_p:
         index = torch.cuda.current_device()
         if (index, variant, kernel) not in self.functions:
-            image = nvrtc.cubin(variant, architecture(device))
+            wanted = architecture(device)
+            # An architecture that NVRTC doesn't know is refused by NVRTC, in its words.
+            image = nvrtc.cubin(variant, target(wanted, nvrtc.compiler().architectures()) or wanted)
             module = ctypes.c_void_p()
             self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
             for name in ("ssd_forward", "ssd_backward"):

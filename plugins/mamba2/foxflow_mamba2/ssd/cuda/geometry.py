@@ -10,8 +10,10 @@ CHUNK = 16
 SPAN = 64
 # Warps in a block: 256 threads leave a thread the 255 registers it can have.
 MAX_HEADS = 8
+# Blocks lie along the first axis of the grid, which takes this many; the others take 65,535.
+MAX_BLOCKS = 2**31 - 1
 # Widths of a head and of a state that have kernels; others are padded with zeros to the next.
-WIDTHS = (8, 16, 24, 32, 48, 64)
+WIDTHS = (16, 32, 64)
 
 _TYPES = {
     torch.float64: ("double", "double"),
@@ -92,3 +94,19 @@ def heads_per_block(heads_in_group: int, bytes_of: Callable[[int], int], limit: 
     raise ValueError(
         f"a block needs {bytes_of(1)} bytes of shared memory; the device gives {limit}; use impl='chunked'"
     )
+
+
+def blocks(n_batch: int, n_heads: int, heads: int) -> int:
+    """Return the blocks of a launch: one for each batch row and `heads` heads.
+
+    Raises
+    ------
+    ValueError
+        More than a grid can have.
+    """
+    n_blocks = n_batch * n_heads // heads
+    if n_blocks > MAX_BLOCKS:
+        raise ValueError(
+            f"{n_batch} rows of {n_heads} heads are {n_blocks} blocks; a grid has {MAX_BLOCKS}; split the batch"
+        )
+    return n_blocks

@@ -116,11 +116,19 @@ def compiler() -> Compiler:
     """
     for name in _candidates():
         with contextlib.suppress(OSError):
+            _load_builtins(Path(name).parent)
             library = ctypes.CDLL(name)
             major, minor = ctypes.c_int(), ctypes.c_int()
             library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
             return Compiler(library, (major.value, minor.value))
     raise KernelError(f"NVRTC is not installed, so the CUDA scan cannot be compiled; install it: {INSTALL}")
+
+
+def _load_builtins(folder: Path) -> None:
+    """Load the library that NVRTC opens by its bare name: not every release looks for it in its own folder."""
+    if folder.is_absolute():
+        for path in (*folder.glob("libnvrtc-builtins.so.*"), *folder.glob("nvrtc-builtins64_*.dll")):
+            ctypes.CDLL(str(path))
 
 
 def _candidates() -> list[str]:
@@ -129,7 +137,7 @@ def _candidates() -> list[str]:
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
     windows = sys.platform == "win32"
     pattern = "*/bin/**/nvrtc64_*.dll" if windows else "*/lib/libnvrtc.so.*"
-    found = [p for folder in folders for p in folder.glob(pattern) if "builtins" not in p.name]
+    found = [p for folder in folders for p in folder.glob(pattern) if not re.search("builtins|alt", p.name)]
     plain = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"] if windows else ["libnvrtc.so.13", "libnvrtc.so.12"]
     release = (torch.version.cuda or "").split(".")[0]
     return [*(str(p) for p in sorted(found, key=lambda p: (release in p.name, p.name), reverse=True)), *plain]
@@ -137,34 +145,30 @@ def _candidates() -> list[str]:
 
 def cubin(variant: Variant, architecture: int) -> bytes:
     """Return a variant's cubin, from the cache folder if it was compiled before."""
-    nvrtc = compiler()
-    key = "\n".join([source(), *options(variant, architecture), nvrtc.name])
-    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
-    path = _folder() / f"ssd_{variant.name}_sm{architecture}_{digest}.cubin"
     # A cache that cannot be read or written costs a compilation a process, nothing else.
     with contextlib.suppress(OSError):
-        return path.read_bytes()
-    compiled, _ = nvrtc.compile(variant, architecture)
+        return _path(variant, architecture).read_bytes()
+    compiled, _ = compiler().compile(variant, architecture)
+    keep(variant, architecture, compiled)
+    return compiled
+
+
+def keep(variant: Variant, architecture: int, compiled: bytes) -> None:
+    """Write a cubin into the cache folder."""
+    path = _path(variant, architecture)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
         part.write_bytes(compiled)
         # Renamed when complete: another process never reads half a file.
         part.replace(path)
-    return compiled
+
+
+def _path(variant: Variant, architecture: int) -> Path:
+    key = "\n".join([source(), *options(variant, architecture), compiler().name])
+    digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+    return _folder() / f"ssd_{variant.name}_sm{architecture}_{digest}.cubin"
 
 
 def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foxflow" / "cubin"
-
-
-def resources(log: str) -> dict[str, tuple[int, int]]:
-    """Return each kernel's registers and bytes spilled, read from a compilation's log."""
-    blocks = re.split(r"Compiling entry function '(\w+)'", log)[1:]
-    found: dict[str, tuple[int, int]] = {}
-    for kernel, text in zip(blocks[::2], blocks[1::2], strict=True):
-        registers = re.search(r"Used (\d+) registers", text)
-        spills = re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", text)
-        if registers and spills:
-            found[kernel] = (int(registers[1]), int(spills[1]) + int(spills[2]))
-    return found

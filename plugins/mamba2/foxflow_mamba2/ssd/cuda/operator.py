@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from foxflow_mamba2.ssd.cuda.geometry import SPAN, Variant, heads_per_block, shared_bytes
+from foxflow_mamba2.ssd.cuda.geometry import SPAN, Variant, blocks, heads_per_block, shared_bytes
 
 
 class Runner(Protocol):
@@ -61,7 +61,7 @@ def _launch(kernel: str, x: Tensor, B: Tensor, heads: int, tensors: Sequence[Ten
     variant = Variant(x.dtype, x.shape[3], B.shape[3])
     # The list holds the contiguous copies until the launch is queued: a pointer alone keeps no memory alive.
     contiguous = [t.contiguous() for t in tensors]
-    n_blocks = x.shape[0] * x.shape[2] // heads
+    n_blocks = blocks(x.shape[0], x.shape[2], heads)
     if n_blocks:
         _runner(x.device).launch(
             variant,

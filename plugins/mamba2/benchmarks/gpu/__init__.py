@@ -1,0 +1,1 @@
+"""Proves and times the CUDA scan on a GPU: `make test-gpu`."""

@@ -1,0 +1,181 @@
+"""`make test-gpu` up to the launches: bytes, times, ratios, the budget, the rivals' arguments, the words without a GPU."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from cuda_shim.shim_runner import Shim, shim_fixture  # noqa: F401
+from torch import Tensor
+from torch_samples import one_thread  # noqa: F401
+
+BENCHMARKS = Path(__file__).parents[2] / "plugins" / "mamba2" / "benchmarks"
+sys.path.insert(0, str(BENCHMARKS))
+
+from gpu import __main__ as command
+from gpu import sanitized, scans, table, timing
+
+CPU = torch.device("cpu")
+TINY = scans.Shape(2, 5, 4, 8, 8, 2)
+
+
+def ticking(seconds: float) -> Callable[[Callable[[], object]], float]:
+    """Return a clock by which every call takes so many seconds."""
+
+    def clock(run: Callable[[], object]) -> float:
+        run()
+        return seconds
+
+    return clock
+
+
+def lines(found: dict[str, Any], **changes: Any) -> list[timing.Row]:
+    given = {"device": CPU, "bandwidth": 1e6, "clock": ticking(0.004), "seconds_left": lambda: 1.0}
+    given |= {"shapes": (TINY,), "dtypes": (torch.float32,)}
+    return list(timing.rows(found, **given | changes))
+
+
+def test_the_least_bytes_are_each_tensor_once() -> None:
+    # 1024 rows of 256 bars and 8 heads: x 268.4 MB, dt 8.4, B and C 33.6 each.
+    assert timing.forward_bytes(timing.REFERENCE, torch.float32) == 612_368_384
+    assert timing.backward_bytes(timing.REFERENCE, torch.float32) == 956_301_312
+    assert timing.forward_bytes(timing.REFERENCE, torch.bfloat16) == 306_184_192
+
+
+def test_a_row_holds_both_times_their_floors_and_the_error() -> None:
+    (row,) = lines({"chunked": scans.scan_of("chunked")})
+    # x and y of 2 * 5 * 4 * 8 numbers, dt of 40, B and C of 160: 1,000 numbers, 4,000 bytes at a megabyte a second.
+    assert (row.forward_ms, row.backward_ms, row.forward_floor_ms) == (4.0, 4.0, 4.0)
+    # Three of 320, two of 40, four of 160.
+    assert row.backward_floor_ms == pytest.approx(6.72)
+    assert (row.shape, row.dtype, row.scan, row.note) == ("B2 L5 H4 P8 N8 G2", "float32", "chunked", "")
+    assert row.error is not None
+    assert 0 < row.error < 1e-5
+
+
+def test_a_wrong_scan_shows_in_the_error() -> None:
+    (row,) = lines({"naive": lambda given: 2 * scans.scan_of("naive")(given)})
+    assert row.error == pytest.approx(1.0, rel=1e-5)
+
+
+def test_time_that_is_used_up_is_said_in_each_row_that_it_costs() -> None:
+    left = iter([1.0, 0.0, -1.0])
+    found = {"chunked": scans.scan_of("chunked"), "naive": scans.scan_of("naive")}
+    rows = lines(found, seconds_left=lambda: next(left), shapes=(TINY,), dtypes=(torch.float32, torch.float64))
+    assert [(r.scan, r.dtype, r.forward_ms, r.note) for r in rows] == [
+        ("chunked", "float32", 4.0, ""),
+        ("naive", "float32", None, "dropped: the time is used up"),
+        ("chunked", "float64", None, "dropped: the time is used up"),
+    ]
+
+
+def test_a_scan_that_is_absent_or_fails_is_a_row_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: scans.Inputs) -> Tensor:
+        raise torch.OutOfMemoryError("tried to allocate")
+
+    def broken(_: scans.Inputs) -> Tensor:
+        raise ValueError("bad block\nmore")
+
+    rows = lines({"cuda": full, "mamba_ssm": "not here", "simple_gla": broken, "chunked": scans.scan_of("chunked")})
+    assert [r.note for r in rows] == ["out of memory", "not here", "failed: ValueError: bad block", ""]
+
+
+def test_the_table_gives_ratios_to_the_floor_and_to_our_kernels() -> None:
+    rows = [
+        timing.Row("S", "float32", "cuda", 0.5, 1.0, 1.0, 3.0, 1e-6),
+        timing.Row("S", "float32", "chunked", 0.5, 1.0, 4.0, 6.0, 2e-6),
+        timing.Row("S", "float32", "mamba_ssm", 0.5, 1.0, note="not installed"),
+    ]
+    text = [line.split() for line in table.render(rows).splitlines()]
+    assert text[1] == ["S", "float32", "cuda", "1.000", "2.00", "3.000", "3.00", "1.00", "1.0e-06"]
+    assert text[2] == ["S", "float32", "chunked", "4.000", "8.00", "6.000", "6.00", "2.50", "2.0e-06"]
+    assert text[3] == ["S", "float32", "mamba_ssm", "-", "-", "-", "-", "-", "-", "not", "installed"]
+    found = json.loads(table.to_json({"device": "D"}, rows))
+    assert (found["device"], found["rows"][1]["forward_ms"], found["rows"][2]["note"]) == ("D", 4.0, "not installed")
+
+
+def test_bandwidth_counts_what_is_read_and_what_is_written() -> None:
+    assert timing.copy_bandwidth(CPU, ticking(0.5), n_bytes=1000) == 4000.0
+
+
+def recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor, scale: float) -> tuple[Tensor, None]:
+    """Gated linear attention as its authors define it: S = exp(g) S + k v^T, o = scale q S."""
+    state = torch.zeros(*k.shape[::2], k.shape[3], v.shape[3], dtype=v.dtype)
+    outputs = []
+    for t in range(q.shape[1]):
+        state = state * torch.exp(g[:, t])[..., None, None].to(v.dtype) + k[:, t, :, :, None] * v[:, t, :, None, :]
+        outputs.append(scale * torch.einsum("bhn,bhnp->bhp", q[:, t], state))
+    return torch.stack(outputs, 1), None
+
+
+def test_gated_linear_attention_is_given_the_same_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fla", SimpleNamespace(ops=None))
+    monkeypatch.setitem(sys.modules, "fla.ops", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", SimpleNamespace(chunk_simple_gla=recurrence))
+    given = scans.draw(TINY, torch.float32, CPU)
+    expected = scans.scan_of("naive")(given)
+    error = (scans.simple_gla()(given) - expected).detach().abs().max()
+    assert float(error) < 1e-5 * float(expected.detach().abs().max())
+
+
+def test_mamba_ssm_is_given_its_own_order_of_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(x: Any, dt: Any, A: Any, B: Any, C: Any, *, chunk_size: int, D: Any) -> Tensor:
+        assert (chunk_size, A.dtype, D.dtype, x.dtype) == (64, torch.float32, torch.float32, torch.bfloat16)
+        given = scans.Inputs(x, dt, A.to(x.dtype), B, C, D.to(x.dtype))
+        return scans.scan_of("naive")(given)
+
+    for name in ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace())
+    stand_in = SimpleNamespace(mamba_chunk_scan_combined=scan)
+    monkeypatch.setitem(sys.modules, "mamba_ssm.ops.triton.ssd_combined", stand_in)
+    given = scans.draw(TINY, torch.bfloat16, CPU)
+    assert torch.equal(scans.mamba_ssm()(given), scans.scan_of("naive")(given))
+
+
+def test_rivals_that_are_not_installed_are_named() -> None:
+    found = scans.available()
+    assert list(found) == ["cuda", "chunked", "mamba_ssm", "simple_gla"]
+    assert found["mamba_ssm"] == "cannot be imported: ModuleNotFoundError: No module named 'mamba_ssm'"
+
+
+def test_what_the_sanitizer_watches_runs(shim: Shim) -> None:
+    found = list(sanitized.run(CPU))
+    assert [g.dtype for g in found] == [torch.float32, torch.bfloat16, torch.float64]
+    assert all(bool(g.isfinite().all()) for g in found)
+
+
+def test_a_tool_that_complains_fails_and_one_that_is_too_slow_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    def watched(code: str, limit_s: float = 60.0) -> bool:
+        return command.watched([sys.executable, "-c", code], {}, limit_s)
+
+    assert watched("print('ERROR SUMMARY: 0 errors')")
+    assert not watched("raise SystemExit(9)")
+    assert watched("import time; time.sleep(60)", 0.2)
+    said = capsys.readouterr().out
+    assert "ERROR SUMMARY: 0 errors" in said
+    assert "dropped: not done after 0 s" in said
+
+
+def test_the_tests_of_the_device_are_cut_without_loss() -> None:
+    # Those that are not slow are one part; each slow one must have the name of exactly one other part.
+    line = command.command("slow", "")
+    done = subprocess.run([*line, "--collect-only"], cwd=command.REPOSITORY, capture_output=True, text=True, check=True)
+    names = [line for line in done.stdout.splitlines() if "::" in line]
+    assert len(names) == 3 * 36
+    assert all("[device" in name for name in names)
+    assert command._PARTS[0] == ("not slow", "")
+    assert all(sum(part in name for _, part in command._PARTS[1:]) == 1 for name in names)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_one_line_says_what_is_missing() -> None:
+    done = subprocess.run([sys.executable, "-m", "gpu"], cwd=BENCHMARKS, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith("make test-gpu needs an NVIDIA GPU: torch")
+    assert "finds no CUDA device" in done.stdout
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
