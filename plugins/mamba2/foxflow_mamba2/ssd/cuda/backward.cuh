@@ -37,7 +37,7 @@ template <class A, int P, int N> DEVICE void multiply_decays(WarpMemory<A, P, N>
     }
 }
 
-// Turn the gradient of the running log-decay at each bar, one a lane, into that of dt A: it reaches all later bars.
+// Sums over the bars, one a lane, from this one on, and over those before it.
 template <class A> DEVICE A sum_of_later_lanes(A value) {
     for (int offset = 1; offset < CHUNK; offset <<= 1) {
         const A other = __shfl_down_sync(ALL_LANES, value, offset);
@@ -45,27 +45,35 @@ template <class A> DEVICE A sum_of_later_lanes(A value) {
     }
     return value;
 }
+template <class A> DEVICE A sum_of_earlier_lanes(A value) {
+    A sum = A(0);
+    for (int l = 0; l < CHUNK; l++) {
+        const A other = __shfl_sync(ALL_LANES, value, l);
+        if (l < lane()) sum += other;
+    }
+    return sum;
+}
 
-// Row sums minus column sums of the gradient of log E, plus the parts of F and of the last row of E. `after` is the
-// gradient by the log of the whole chunk's decay, through the state before the chunk.
+// Return the gradient of dt A at each bar, one a lane: what passes that bar's decay on its way from an earlier input or
+// state to a later output or state. Summed as it is: row sums minus column sums, in which all that lies on one side of
+// the bar cancels, lose two digits of float32. `after` is what passes the whole chunk.
 template <class A, int P, int N>
 DEVICE A gradient_of_log_decay(WarpMemory<A, P, N>& own, Shared<A> b, Shared<A> c, Shared<A> gram, A after) {
-    A gradient = A(0), through_end = A(0);
+    A crossing = A(0), from_state = A(0), to_state = A(0);
     if (lane() < CHUNK) {
-        for (int s = 0; s < CHUNK; s++) {
-            const int here = lane() * PITCH<CHUNK> + s, mirrored = s * PITCH<CHUNK> + lane();
-            gradient += own.dgram[here] * gram[here] - own.dgram[mirrored] * gram[mirrored];
+        for (int l = lane(); l < CHUNK; l++) {
+            for (int s = 0; s < lane(); s++) {
+                const int here = l * PITCH<CHUNK> + s;
+                crossing += own.dgram[here] * gram[here];
+            }
         }
         for (int n = 0; n < N; n++) {
             const int here = lane() * PITCH<N> + n;
-            through_end += b[here] * own.db[here];
-            gradient += c[here] * own.dc[here];
+            from_state += c[here] * own.dc[here];
+            to_state += b[here] * own.db[here];
         }
-        gradient -= through_end;
     }
-    const A total = sum_over_warp(through_end);
-    if (lane() == CHUNK - 1) gradient += total + after;
-    return sum_of_later_lanes(gradient);
+    return crossing + sum_of_later_lanes(from_state) + sum_of_earlier_lanes(to_state) + after;
 }
 
 template <class T, class A, int P, int N>
