@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,6 +160,42 @@ def test_a_tool_that_complains_fails_and_one_that_is_too_slow_is_said(capsys: py
     said = capsys.readouterr().out
     assert "ERROR SUMMARY: 0 errors" in said
     assert "dropped: not done after 0 s" in said
+
+
+def test_the_times_are_printed_and_written_and_a_failure_of_ours_is_one_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: scans.Inputs) -> Tensor:
+        raise RuntimeError("launch failed")
+
+    monkeypatch.setattr(timing, "copy_bandwidth", lambda *_: 2e12)
+    monkeypatch.setattr(timing, "device_clock", ticking(0.001))
+    monkeypatch.setattr(timing, "rows", partial(timing.rows, shapes=(TINY,), dtypes=(torch.float32,)))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A Device")
+    monkeypatch.setattr(command.driver, "architecture", lambda _: 90)
+    target = tmp_path / "data" / "gpu.json"
+    for ours, good in ((scans.scan_of("chunked"), True), (fails, False)):
+        monkeypatch.setattr(command, "available", lambda ours=ours: {"cuda": ours, "chunked": scans.scan_of("chunked")})
+        assert command.time_all(CPU, target, lambda: 100.0) is good
+    assert "A Device, sm_90" in capsys.readouterr().out
+    written = json.loads(target.read_text())
+    assert [r["note"] for r in written["rows"]] == ["failed: RuntimeError: launch failed", ""]
+    assert written["copy_bytes_per_s"] == 2e12
+
+
+def test_a_part_of_the_tests_that_fails_or_runs_out_of_time_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def proves(code: str, limit_s: float) -> bool:
+        monkeypatch.setattr(command, "command", lambda *_: [sys.executable, "-c", code])
+        return command.prove(limit_s)
+
+    assert proves("print('3 passed')", 60.0)
+    assert not proves("print('1 failed'); raise SystemExit(1)", 60.0)
+    assert not proves("import time; time.sleep(60)", 1.0)
+    said = capsys.readouterr().out
+    assert "tests, slow float32: 3 passed" in said
+    assert "stopped: 1 s are used up; run" in said
 
 
 def test_the_tests_of_the_device_are_cut_without_loss() -> None:

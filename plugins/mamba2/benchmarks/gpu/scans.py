@@ -72,7 +72,7 @@ def scan_of(impl: str) -> Scan:
 
 
 def mamba_ssm() -> Scan:
-    """Return the five Triton kernels of state-spaces/mamba at chunk 64, the fastest for short windows.
+    """Return the five Triton kernels of state-spaces/mamba in chunks of 64, as those of its rival.
 
     Raises
     ------
