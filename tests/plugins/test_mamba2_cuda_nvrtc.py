@@ -15,18 +15,19 @@ from foxflow_mamba2.ssd.cuda.resources import ARCHITECTURES, Resources
 # A thread holds a 32nd of the state, twice in the backward kernel, so 64 by 64 and float64 pass 255 registers; what is
 # small the compiler gives up for another warp.
 SPILLS = {
-    "float_16_16": 16,
+    "float_16_16": 52,
     "float_16_32": 16,
     "float_16_64": 16,
-    "float_64_64": 1480,
-    "bfloat16_16_16": 32,
-    "bfloat16_16_32": 112,
-    "bfloat16_64_64": 1480,
-    "double_16_32": 16,
-    "double_32_16": 8,
-    "double_32_64": 1424,
-    "double_64_32": 1352,
-    "double_64_64": 8636,
+    "float_32_16": 96,
+    "float_64_64": 1380,
+    "bfloat16_16_16": 56,
+    "bfloat16_16_32": 16,
+    "bfloat16_32_16": 96,
+    "bfloat16_64_64": 1380,
+    "double_16_32": 72,
+    "double_32_64": 1416,
+    "double_64_32": 992,
+    "double_64_64": 8736,
 }
 
 
