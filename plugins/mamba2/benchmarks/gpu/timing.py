@@ -137,8 +137,9 @@ def rows(
             for name, scan in scans.items():
                 if dtype == torch.float64 and name not in _IN_FLOAT64:
                     continue
-                floors = (1e3 * f(shape, dtype) / bandwidth for f in (forward_bytes, backward_bytes))
-                line = (str(shape), str(dtype).removeprefix("torch."), name, *floors)
+                forward_floor_ms = 1e3 * forward_bytes(shape, dtype) / bandwidth
+                backward_floor_ms = 1e3 * backward_bytes(shape, dtype) / bandwidth
+                line = (str(shape), str(dtype).removeprefix("torch."), name, forward_floor_ms, backward_floor_ms)
                 if isinstance(scan, str):
                     yield Row(*line, note=scan)
                 elif seconds_left() <= 0:
