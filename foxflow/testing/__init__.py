@@ -1,0 +1,1 @@
+"""What foxflow ships for the tests of plugin authors."""
