@@ -107,7 +107,8 @@ def test_after_every_step_no_head_is_beyond_the_spectral_limit(monkeypatch: pyte
         *({"d_model": 16}, {"n_layers": 1}, {"expand": 1}, {"head_dim": 4}, {"d_state": 5}, {"d_conv": 3}),
         *({"dropout": 0.3}, {"learning_rate": 0.01}, {"weight_decay": 0.1}, {"clip_norm": 0.01}, {"batch_size": 4}),
         *({"segment_length": 32}, {"burn_in": 4}, {"epochs": 1}, {"steps_per_epoch": 4}, {"dtype": "float32"}),
-        {"spectral_limit": 0.9},
+        *({"spectral_limit": 0.9}, {"n_groups": 2}, {"dt_min": 0.3}, {"dt_max": 0.1}, {"chunk": 8}),
+        *({"warmup_steps": 2}, {"supervision": "last", "segment_length": 17}),
     ],
 )
 def test_every_option_of_a_fit_has_an_effect(fitted: TorchFitted, change: dict[str, Any]) -> None:
@@ -209,6 +210,9 @@ def test_options_come_from_a_section_with_types_checked() -> None:
         ({"d_conv": 1}, "d_conv = 1; expected at least 2 bars"),
         ({"dropout": 1.0}, "dropout = 1.0; expected a share in [0, 1)"),
         ({"spectral_limit": 1.0}, "spectral_limit = 1.0; expected a share in (0, 1)"),
+        ({"n_groups": 3}, "n_groups = 3; expected a divisor of the 4 heads"),
+        ({"dt_min": 2.0}, "dt_min = 2.0, dt_max = 1.0; expected two positive numbers, the smaller first"),
+        ({"chunk": -1}, "chunk = -1; expected at least 1 bar, or 0"),
         ({"burn_in": 100}, "burn_in = 100; expected at most warmup_bars = 64 bars without loss"),
     ],
 )

@@ -69,8 +69,10 @@ class Block(nn.Module):
         dt_limit: tuple[float, float],
         depth: int,
         spectral_limit: float,
+        chunk: int | None = None,
     ) -> None:
         super().__init__()
+        self.chunk = chunk
         self.head_dim, self.d_state, self.n_groups = head_dim, d_state, n_groups
         self.n_heads = d_inner // head_dim
         self.channel_sizes = [d_inner, n_groups * d_state, n_groups * d_state]
@@ -114,6 +116,7 @@ class Block(nn.Module):
             self.D_H,
             initial_state=past_ssm_BHPN,
             return_final_state=True,
+            chunk=self.chunk,
         )
         return self._out(u_BTM, y_BTHP.reshape(z_BTE.shape), z_BTE), taps_BTC[:, n_bars:], ssm_BHPN
 

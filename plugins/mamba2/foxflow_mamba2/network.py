@@ -37,6 +37,7 @@ class Mamba2Network(Network):
         dropout: float,
         dt_limit: tuple[float, float],
         spectral_limit: float,
+        chunk: int | None = None,
     ) -> None:
         super().__init__()
         self.dt_limit, self.spectral_limit = dt_limit, spectral_limit
@@ -53,6 +54,7 @@ class Mamba2Network(Network):
                 dt_limit=dt_limit,
                 depth=n_layers,
                 spectral_limit=spectral_limit,
+                chunk=chunk,
             )
             for _ in range(n_layers)
         )

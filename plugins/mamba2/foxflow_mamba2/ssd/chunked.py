@@ -19,7 +19,15 @@ def chunk_length(head_dim: int, d_state: int) -> int:
 
 
 def ssd_chunked(
-    x_BLHP: Tensor, dt_BLH: Tensor, A_H: Tensor, B_BLGN: Tensor, C_BLGN: Tensor, D_H: Tensor | None, state_BHPN: Tensor
+    x_BLHP: Tensor,
+    dt_BLH: Tensor,
+    A_H: Tensor,
+    B_BLGN: Tensor,
+    C_BLGN: Tensor,
+    D_H: Tensor | None,
+    state_BHPN: Tensor,
+    *,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the output `(B, L, H, P)` and the state after the last bar, equal to `ssd_naive` for every L >= 1.
 
@@ -33,7 +41,7 @@ def ssd_chunked(
     )
     n_batch, n_bars, n_heads, head_dim = x_BLHP.shape
     n_groups, d_state = B_BLGN.shape[2:]
-    chunk = chunk_length(head_dim, d_state)
+    chunk = chunk or chunk_length(head_dim, d_state)
     # Length and pad cancel to a multiple of the chunk, which the exporter has to see.
     n_chunks = (n_bars + chunk - 1) // chunk
     n_pad = n_chunks * chunk - n_bars
