@@ -116,6 +116,18 @@ def test_chunked_in_fewer_digits_is_near_the_float64_recurrence(
         assert_close(found, expected, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 16, 64])
+def test_chunks_of_any_length_give_the_same_numbers(chunk: int) -> None:
+    data = inputs(50, n_groups=2)
+    x, dt, A, B, C, D, state = data
+    y, end = ssd_scan(x, dt, A, B, C, D, initial_state=state, return_final_state=True, impl="chunked", chunk=chunk)
+    expected_y, expected_end = scan(data, "naive")
+    torch.testing.assert_close(y, expected_y, rtol=0, atol=1e-12)
+    torch.testing.assert_close(end, expected_end, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="chunk = 0; expected at least 1 bar"):
+        ssd_scan(x, dt, A, B, C, chunk=0)
+
+
 def test_chunked_equals_naive_with_a_group_for_each_head() -> None:
     data = inputs(33, n_groups=4)
     assert_close(gradients(data, "chunked"), gradients(data, "naive"), tolerance=1e-12)
@@ -235,7 +247,11 @@ def every_other(t: Tensor) -> Tensor:
     return t.repeat_interleave(2, 1)[:, ::2] if t.dim() > 1 else t.repeat_interleave(2)[::2]
 
 
-@pytest.mark.parametrize("layout", [sliced, every_other])
+def transposed(t: Tensor) -> Tensor:
+    return t.mT.contiguous().mT if t.dim() > 1 else t.repeat_interleave(2)[::2]
+
+
+@pytest.mark.parametrize("layout", [sliced, every_other, transposed])
 @pytest.mark.parametrize("n_bars", [32, 40])
 def test_other_layouts_give_the_bits_of_contiguous_tensors(n_bars: int, layout: Callable[[Tensor], Tensor]) -> None:
     data = inputs(n_bars, n_groups=2, head_dim=16, d_state=16)

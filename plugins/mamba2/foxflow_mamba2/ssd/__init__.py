@@ -102,6 +102,8 @@ def ssd_scan(
     name = _fastest(x, B) if impl == "auto" else impl
     scan = partial(ssd_chunked, chunk=chunk) if name == "chunked" else SCANS[name]
     state = x.new_zeros(x.shape[0], x.shape[2], x.shape[3], B.shape[3]) if initial_state is None else initial_state
+    # The last bits of a product depend on how its factors lie in memory.
+    x, dt, B, C, state = (t.contiguous() for t in (x, dt, B, C, state))
     y, state = scan(x, dt, A, B, C, D, state)
     return (y, state) if return_final_state else y
 
