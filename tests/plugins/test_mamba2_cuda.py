@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 import torch
-from cuda_shim.scan_checks import TOLERANCE, assert_right, assert_same_bits, gradients, inputs
 from cuda_shim.shim_runner import place_fixture, shim_fixture  # noqa: F401
+from scan_checks import TOLERANCE, assert_right, assert_same_bits, gradients, inputs
 from torch import Tensor
 from torch_samples import Inputs, one_thread  # noqa: F401
 

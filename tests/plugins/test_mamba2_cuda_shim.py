@@ -4,8 +4,8 @@ import re
 
 import pytest
 import torch
-from cuda_shim.scan_checks import CPU, assert_right, assert_same_bits, gradients, inputs
 from cuda_shim.shim_runner import SOURCE, Shim, shim_fixture  # noqa: F401
+from scan_checks import CPU, assert_right, assert_same_bits, gradients, inputs
 from torch import Tensor
 from torch_samples import one_thread  # noqa: F401
 
