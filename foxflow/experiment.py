@@ -28,6 +28,7 @@ from foxflow import (
     features,
     ingest,
     labels,
+    processes,
     registry,
     release,
     report,
@@ -46,6 +47,7 @@ from foxflow.training import FoldProgress, FoldResult, Recipe
 
 # Under the home folder: unfinished fits.
 FITS = "fits"
+FITS_KEPT_DAYS = 30
 
 Stage = Callable[[str], None]
 """Called with the name of the step that starts."""
@@ -155,6 +157,7 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
     """
     started = time.monotonic()
     require_runnable(config)
+    forget_old_fits(folder)
     with scratch(folder) as work:
         stage("bars")
         adjusted = pull_bars(config, folder)
@@ -173,7 +176,18 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
 def build_release(
     config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
 ) -> release.Release:
-    """Return the release of the final fit, verified against it, under `releases/<experiment>/`."""
+    """Return the release of the final fit, verified against it, under `releases/<experiment>/`.
+
+    Built in a process of one thread, as the fit was: forecasts, and with them the release, are then the same bits on
+    any machine of one kind.
+    """
+    with processes.workers(1) as pool:
+        return pool.submit(_build_release, config, data, results, model_folder, folder).result()
+
+
+def _build_release(
+    config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
+) -> release.Release:
     model = registry.build(config.model.name, config.model.options)
     with plugin_call(config.model.name, "load"):
         fitted = model.load(model_folder)
@@ -237,6 +251,14 @@ def write(
         work.rename(target)
     _forget(results)
     return Result(target, summary)
+
+
+def forget_old_fits(folder: Path) -> None:
+    """Remove unfinished fits that nobody went on with for `FITS_KEPT_DAYS`: their run was changed or given up."""
+    oldest = time.time() - FITS_KEPT_DAYS * 86_400
+    for fit in (folder / FITS).glob("*"):
+        if max((p.stat().st_mtime for p in (fit, *fit.glob("*"))), default=oldest) < oldest:
+            shutil.rmtree(fit, ignore_errors=True)
 
 
 def _forget(results: list[FoldResult]) -> None:

@@ -22,8 +22,9 @@ CHECKPOINT = "checkpoint.safetensors"
 class Epoch:
     """Losses after one round of training: mean squared error of scaled labels, weighted as the rows are.
 
-    Number 0 is the model before it has learned anything, so a fit whose best validation loss is number 0's has
-    learned nothing. `detail` holds whatever else a plugin measures, by name; `seconds` is not part of what is equal.
+    Number 0 is the model before this fit has taught it anything, so a fit whose best validation loss is number 0's has
+    learned nothing (after a warm start: nothing new). `detail` holds whatever else a plugin measures, by name;
+    `seconds` is not part of what is equal.
     """
 
     number: int

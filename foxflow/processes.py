@@ -28,12 +28,8 @@ class Workers:
 
     def submit(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
         """Return the future of `function(*arguments)`."""
-        # A process inherits the mask it is started under: Ctrl-C is for the parent, from its child's first moment on.
-        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _surroundings():
             return self._executor.submit(_run, function, *arguments)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
     def told(self) -> Iterator[Any]:
         """Yield what has been told since the last call."""
@@ -47,8 +43,6 @@ def workers(n: int) -> Iterator[Workers]:
     """Give `n` processes; where the block fails or is interrupted they end in the middle of what they do."""
     context = multiprocessing.get_context("spawn")
     messages, unwanted = context.Queue(), context.Event()
-    saved = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
     executor = ProcessPoolExecutor(n, mp_context=context, initializer=_start, initargs=(messages, unwanted))
     try:
         yield Workers(executor, messages)
@@ -59,11 +53,27 @@ def workers(n: int) -> Iterator[Workers]:
     finally:
         executor.shutdown(cancel_futures=True)
         messages.close()
-        for name, value in saved.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _surroundings() -> Iterator[None]:
+    """Set what a process inherits that is started in the block: one thread, and no ear for Ctrl-C.
+
+    The environment is everybody's, so one caller at a time has it changed.
+    """
+    with _environment:
+        saved = {name: os.environ.get(name) for name in ONE_THREAD}
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        os.environ.update(ONE_THREAD)
+        try:
+            yield
+        finally:
+            for name, value in saved.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+            signal.pthread_sigmask(signal.SIG_SETMASK, masked)
 
 
 def tell(message: object) -> None:
@@ -71,9 +81,10 @@ def tell(message: object) -> None:
     _worker["messages"].put(message)
 
 
+_environment = threading.Lock()
 _worker: dict[str, Any] = {}
-# Held while a worker talks to its parent: one that ended in the middle of a message would leave the parent waiting for
-# the rest of it.
+# Held while a worker does not run a function, and so may be sending a result: one that ended in the middle of it would
+# leave the parent waiting for the rest. What is told goes another way, which nobody waits on.
 _talking = threading.Lock()
 
 

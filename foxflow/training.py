@@ -24,6 +24,8 @@ from foxflow.model import Epoch, Fitted
 from foxflow.provenance import code_sha256
 from foxflow.splits import Fold
 
+# Of every model; a model's own follow them.
+HISTORY_COLUMNS = ("fold", "epoch", "is_best", "train_loss", "valid_loss", "seconds")
 FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32(), "forecast": pl.Float64()})
 
 
@@ -103,12 +105,13 @@ def fit_seed(seed: int, cut: int) -> int:
 
 def fit_key(train: Dataset, valid: Dataset, recipe: Recipe, *, seed: int) -> str:
     """Return the sha256 of all that decides a fit: what it reads, its recipe, the code and the versions it runs on."""
-    digest = hashlib.sha256(json.dumps([recipe.model, recipe.options, seed, code_sha256()], sort_keys=True).encode())
+    decided = [recipe.model, recipe.options, seed, code_sha256(recipe.model)]
+    digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode())
     for data in (train, valid):
-        digest.update(json.dumps([data.feature_names, data.label_name, data.horizon]).encode())
+        digest.update(json.dumps([data.feature_names, data.label_name, data.horizon, data.lookback]).encode())
         for series in data.series:
-            digest.update(series.symbol.encode())
-            for array in (series.ts, series.features, series.label, series.weight):
+            digest.update(f"{series.symbol} {series.features.shape}".encode())
+            for array in (series.ts, series.features, series.valid, series.label, series.label_end, series.weight):
                 digest.update(array.tobytes())
     return digest.hexdigest()
 
@@ -152,6 +155,12 @@ def fit_fold(
             raise PluginError(
                 f"model {recipe.model!r} has best_epoch = {fitted.best_epoch} and epochs {sorted(numbers)}; "
                 "expected both epoch 0, the untrained model, and the best epoch among them"
+            )
+        taken = {name for e in fitted.history for name in e.detail} & set(HISTORY_COLUMNS)
+        if taken:
+            raise PluginError(
+                f"model {recipe.model!r} records {', '.join(sorted(taken))} in an epoch's detail; expected other names "
+                "than those every epoch has: rename it"
             )
     state_gap = state.require_warm(
         lambda part: _forecast(fitted, part, recipe.model),
@@ -279,12 +288,12 @@ def run(
     # The final fit has the most rows: it starts first, so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
     with processes.workers(min(workers, len(order))) as pool:
-        futures = {
-            pool.submit(_work, data, fold, recipe, folder if fold.is_final else None, checkpoints): fold
-            for fold in order
-        }
-        pending: set[Future[FoldResult]] = set(futures)
         try:
+            futures = {
+                pool.submit(_work, data, fold, recipe, folder if fold.is_final else None, checkpoints): fold
+                for fold in order
+            }
+            pending: set[Future[FoldResult]] = set(futures)
             while pending:
                 done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
                 for number, epoch, planned in pool.told():
@@ -296,8 +305,9 @@ def run(
                         progress(FoldEvent(futures[future].number, len(order), None, 0))
         except BrokenProcessPool as e:
             raise PluginError(
-                f"a process that fits model {recipe.model!r} was killed, most likely for memory; lower [experiment] "
-                "workers or the model's size"
+                f"a process that fits model {recipe.model!r} was killed, most likely for memory, or could not start; "
+                "lower [experiment] workers or the model's size, and let a script of your own start under "
+                'if __name__ == "__main__"'
             ) from e
         results = {fold.number: future.result() for future, fold in futures.items()}
     return [results[fold.number] for fold in folds]
@@ -314,18 +324,18 @@ def history_of(results: Sequence[FoldResult]) -> pl.DataFrame:
     """Return one row an epoch: fold, epoch, losses, seconds and all that the model recorded; `is_best` was kept."""
     rows = [
         {
+            **epoch.detail,
             "fold": result.fold.number,
             "epoch": epoch.number,
             "is_best": epoch.number == result.best_epoch,
             "train_loss": epoch.train_loss,
             "valid_loss": epoch.valid_loss,
-            **epoch.detail,
             "seconds": epoch.seconds,
         }
         for result in results
         for epoch in result.history
     ]
-    return pl.DataFrame(rows, infer_schema_length=None)
+    return pl.DataFrame(rows, infer_schema_length=None).select(*HISTORY_COLUMNS, pl.exclude(HISTORY_COLUMNS))
 
 
 def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:

@@ -141,7 +141,8 @@ def test_a_kappa_of_0_plants_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"n_bars": 0}, "1 symbols of 0 bars; expected at least 1 of each"),
+        ({"n_bars": 0}, "1 symbols of 0 bars; expected 1 to 1,000 symbols and at least 1 bar"),
+        ({"n_symbols": 1001}, "1001 symbols of 10 bars; expected 1 to 1,000 symbols"),
         ({"kappa": 0.02}, "kappa = 0.02, noise = 0.01; expected 0 <= kappa <= noise <= 0.03"),
         ({"noise": 0.1}, "kappa = 0.003, noise = 0.1; expected"),
         ({"spike_every": 2.0}, "spike_every = 2.0; expected at least 8 bars"),

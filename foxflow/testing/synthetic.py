@@ -64,7 +64,10 @@ def planted(
     ValueError
         On a number outside its limits.
     """
-    _require(n_symbols >= 1 and n_bars >= 1, f"{n_symbols} symbols of {n_bars} bars; expected at least 1 of each")
+    _require(
+        1 <= n_symbols <= 1000 and n_bars >= 1,
+        f"{n_symbols} symbols of {n_bars} bars; expected 1 to 1,000 symbols and at least 1 bar",
+    )
     _require(0 <= kappa <= noise <= 0.03, f"kappa = {kappa}, noise = {noise}; expected 0 <= kappa <= noise <= 0.03")
     _require(spike_every >= 8, f"spike_every = {spike_every}; expected at least 8 bars")
     random = np.random.default_rng(seed)

@@ -8,8 +8,8 @@ from torch_samples import CPU, LagNetwork, loss, memory, noise, one_thread  # no
 
 from foxflow.errors import DataError, PluginError
 from foxflow_torch import losses
+from foxflow_torch.options import Training
 from foxflow_torch.trainer import seeded, train
-from foxflow_torch.training import Training
 
 # Row 7: validation looked at 100 samples, and an empty set gave NaN.
 

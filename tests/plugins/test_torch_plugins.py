@@ -1,10 +1,12 @@
 """What every Torch plugin must do, asked of each through the registry: Mamba-2 and the GRU pass the same checks."""
 
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +166,56 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path: Path, change: dict[s
         fit("gru", checkpoints=tmp_path, **change)
 
 
-def test_a_damaged_checkpoint_is_refused_and_named(tmp_path: Path) -> None:
+def cut_short(content: bytes) -> bytes:
+    return content[:-100]
+
+
+def with_one_bit_changed(content: bytes) -> bytes:
+    return content[:-100] + bytes([content[-100] ^ 1]) + content[-99:]
+
+
+def with_another_best_epoch(content: bytes) -> bytes:
+    assert content.count(b'best_epoch\\": ') == 1
+    return re.sub(rb'(best_epoch\\": )\d', rb"\g<1>9", content)
+
+
+@pytest.mark.parametrize("damage", [cut_short, with_one_bit_changed, with_another_best_epoch])
+def test_a_damaged_checkpoint_is_refused_and_named(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     fit("gru", checkpoints=tmp_path)
     path = tmp_path / UNFINISHED
-    path.write_bytes(path.read_bytes()[:-100])
+    path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(PluginError, match=r"unfinished.safetensors is damaged .*remove it"):
         fit("gru", checkpoints=tmp_path)
+
+
+def test_a_folder_that_another_run_removes_is_made_again(fitted: TorchFitted, tmp_path: Path) -> None:
+    folder = tmp_path / "fit"
+    again = fit(fitted.model, checkpoints=folder, progress=lambda *_: shutil.rmtree(folder))
+    assert same_bits(again.forecast(VALID), fitted.forecast(VALID))
+
+
+def test_a_fit_with_a_warm_start_goes_on_to_the_same_bits_too(fitted: TorchFitted, tmp_path: Path) -> None:
+    def stop(epoch: Epoch, n_planned: int) -> None:
+        if epoch.number == 2:
+            raise KeyboardInterrupt
+
+    model = registry.build(fitted.model, {**SHORT, **SIZES[fitted.model]})
+    whole = model.fit(TRAIN, VALID, seed=9, warm_start=fitted, progress=silent)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(TRAIN, VALID, seed=9, warm_start=fitted, checkpoints=tmp_path, progress=stop)
+    resumed = model.fit(TRAIN, VALID, seed=9, warm_start=fitted, checkpoints=tmp_path, progress=silent)
+    assert same_bits(resumed.forecast(VALID), whole.forecast(VALID))
+    with pytest.raises(PluginError, match="other options, data, seed or start"):
+        model.fit(TRAIN, VALID, seed=9, checkpoints=tmp_path, progress=silent)
+
+
+def test_loading_a_model_moves_no_random_number(fitted: TorchFitted, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    registry.build(fitted.model, {}).load(tmp_path)
+    assert torch.equal(torch.rand(3), expected)
 
 
 LONG = """
@@ -328,6 +374,7 @@ def test_both_graphs_give_forecasts_and_states_of_the_network_at_any_batch_and_l
 def test_a_warm_start_begins_where_the_earlier_fit_ended(fitted: TorchFitted) -> None:
     model = registry.build(fitted.model, {**SHORT, **SIZES[fitted.model]})
     warm = model.fit(TRAIN, VALID, seed=9, warm_start=fitted, progress=silent)
+    assert fitted.history[fitted.best_epoch].valid_loss < fitted.history[0].valid_loss
     assert warm.history[0].valid_loss == fitted.history[fitted.best_epoch].valid_loss
 
 

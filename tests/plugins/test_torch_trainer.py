@@ -14,9 +14,9 @@ from foxflow.dataset import Dataset
 from foxflow.errors import DataError, PluginError
 from foxflow.model import Epoch
 from foxflow_torch.adam import Adam
+from foxflow_torch.options import Training
 from foxflow_torch.segments import Batches
 from foxflow_torch.trainer import seeded, train
-from foxflow_torch.training import Training
 
 SMALL = Training(
     learning_rate=0.05,
@@ -184,27 +184,6 @@ def test_weight_decay_shrinks_matrices_and_spares_vectors(rate: float) -> None:
     assert torch.equal(network.now.bias, undecayed.now.bias)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_a_fit_keeps_to_its_dtype(dtype: str) -> None:
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(
-            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-        ) -> Any:
-            out = func(*args, **(kwargs or {}))
-            # Data arrive in float64, so float32 is checked where gradients flow.
-            for t in torch.utils._pytree.tree_leaves(out):
-                if isinstance(t, Tensor) and t.is_floating_point() and (dtype == "float64" or t.requires_grad):
-                    seen.add(t.dtype)
-            return out
-
-    seen: set[torch.dtype] = set()
-    with seeded(0, CPU):
-        network = LagNetwork(2).to(getattr(torch, dtype))
-        with Watch():
-            train(network, linear(60, seed=1), linear(60, seed=2), replace(SMALL, dtype=dtype), progress=silent)
-    assert seen == {getattr(torch, dtype)}
-
-
 def test_every_pass_over_the_segments_draws_each_once_in_a_new_order() -> None:
     with seeded(0, CPU):
         batches = Batches(5, 2)
@@ -249,11 +228,6 @@ def test_a_fit_that_diverges_in_the_last_step_of_an_epoch_is_found_after_it() ->
         fit(replace(SMALL, learning_rate=1e300, steps_per_epoch=1))
 
 
-def test_an_empty_validation_set_is_refused() -> None:
-    with pytest.raises(DataError, match="0 validation rows"):
-        fit(valid=linear(20, seed=1, context=20))
-
-
 def test_an_empty_training_set_is_refused() -> None:
     with pytest.raises(DataError, match=r"0 training rows .* burn-in of 4 bars"):
         fit(data=linear(4, seed=1))
@@ -267,6 +241,16 @@ def test_a_parameter_without_gradient_is_named() -> None:
 
     with seeded(0, CPU), pytest.raises(PluginError, match="parameter idle gets no gradient"):
         train(Idle(2), linear(60, seed=1), linear(60, seed=2), SMALL, progress=silent)
+
+
+def test_a_network_that_keeps_more_than_parameters_is_refused() -> None:
+    class Normed(LagNetwork):
+        def __init__(self, n_features: int) -> None:
+            super().__init__(n_features)
+            self.register_buffer("mean", torch.zeros(1, dtype=torch.float64))
+
+    with seeded(0, CPU), pytest.raises(PluginError, match="the network keeps mean beside its parameters"):
+        train(Normed(2), linear(60, seed=1), linear(60, seed=2), SMALL, progress=silent)
 
 
 def test_after_step_runs_before_the_first_step_and_after_each_and_is_recorded() -> None:
@@ -295,7 +279,13 @@ def test_after_step_runs_before_the_first_step_and_after_each_and_is_recorded() 
         ({"burn_in": -1}, "burn_in = -1; expected 0 or more"),
         ({"segment_length": 32}, "segment_length = 32; expected more bars than burn_in = 32"),
         ({"burn_in": 65}, "burn_in = 65; expected at most warmup_bars = 64 bars without loss"),
-        ({"supervision": "last"}, "segment_length = 128, its last alone; expected at most warmup_bars = 64 bars"),
+        ({"supervision": "last"}, "burn_in = 32 with supervision = 'last'"),
+        (
+            {"supervision": "last", "burn_in": 0},
+            "segment_length = 128, its last alone; expected at most warmup_bars = 64 bars",
+        ),
+        ({"supervision": "first"}, "supervision = 'first'; expected 'dense' or 'last'"),
+        ({"device": "tpu"}, "device = 'tpu'; expected 'cpu' or 'cuda'"),
         ({"warmup_steps": 80}, "warmup_steps = 80; expected 0 or more and less than the 80 planned"),
         ({"warmup_bars": -1}, "warmup_bars = -1; expected 0 or more"),
         ({"dtype": "float16"}, "dtype = 'float16'; expected 'float64' or 'float32'"),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from foxflow_torch.export import OPSET
 from foxflow_torch.model import TorchModel
 from foxflow_torch.network import Network
-from foxflow_torch.training import Training, require
+from foxflow_torch.options import Training, require
 
 
 @dataclass(frozen=True, kw_only=True)

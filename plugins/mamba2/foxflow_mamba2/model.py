@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.model import TorchModel
-from foxflow_torch.training import Training, require
+from foxflow_torch.options import Training, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,10 @@ class Mamba2Parameters(Training):
         require(
             0 < self.dt_min < self.dt_max,
             f"dt_min = {self.dt_min}, dt_max = {self.dt_max}; expected two positive numbers, the smaller first",
+        )
+        require(
+            not (self.chunk and self.device == "cuda"),
+            f"chunk = {self.chunk} with device = 'cuda', whose kernel scans bar by bar; expected 0",
         )
         require(self.chunk >= 0, f"chunk = {self.chunk}; expected at least 1 bar, or 0 for the faster of 16 and 32")
         require(self.d_conv >= 2, f"d_conv = {self.d_conv}; expected at least 2 bars")

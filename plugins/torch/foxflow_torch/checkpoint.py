@@ -33,13 +33,13 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})[METADATA_KEY])
+            metadata = dict(json.loads((file.metadata() or {})[METADATA_KEY]))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as e:
         raise ReleaseError(
             f"no checkpoint at {path}; expected the file that saving a model writes: fit it again"
         ) from e
-    except (SafetensorError, OSError, KeyError, ValueError) as e:
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as e:
         raise ReleaseError(f"{path} is not a foxflow checkpoint ({e}); restore the file or fit the model again") from e
     return metadata, tensors
 

@@ -1,5 +1,6 @@
 """A fitted network as `foxflow.model.Fitted`."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from foxflow.errors import DataError, PluginError
 from foxflow.model import Dataset, Epoch, Fitted, Floats, Graphs
 from foxflow_torch import checkpoint, export, stream
 from foxflow_torch.network import Network
+from foxflow_torch.options import Training
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +60,22 @@ class TorchFitted:
 
 
 @torch.no_grad()
-def start_from(network: Network, warm_start: Fitted, *, model: str, feature_names: tuple[str, ...]) -> None:
+def start_from(
+    network: Network,
+    warm_start: Fitted,
+    *,
+    model: str,
+    parameters: Mapping[str, object],
+    feature_names: tuple[str, ...],
+) -> None:
     """Copy the parameters of an earlier fit into a network about to be trained.
+
+    How it is trained may change, as may its device; what the network is may not.
 
     Raises
     ------
     PluginError
-        The earlier fit is another model's, or its features or shapes differ.
+        The earlier fit is another model's, or its features, its dtype or the network's own options differ.
     """
     if not isinstance(warm_start, TorchFitted) or warm_start.model != model:
         other = getattr(warm_start, "model", type(warm_start).__name__)
@@ -74,8 +85,14 @@ def start_from(network: Network, warm_start: Fitted, *, model: str, feature_name
             f"warm start from features {', '.join(warm_start.feature_names)}; expected {', '.join(feature_names)}: "
             "fit without a warm start"
         )
-    mine, theirs = dict(network.named_parameters()), dict(warm_start.network.named_parameters())
-    if {name: p.shape for name, p in mine.items()} != {name: p.shape for name, p in theirs.items()}:
-        raise PluginError("warm start from a network of other shapes; expected equal sizes: fit without a warm start")
-    for name, parameter in mine.items():
+    # Equal shapes are not enough: other groups or another limit of the step make another network of the same numbers.
+    free = {f.name for f in dataclasses.fields(Training)} - {"dtype"}
+    for name in parameters.keys() - free:
+        if warm_start.parameters[name] != parameters[name]:
+            raise PluginError(
+                f"warm start from a fit with {name} = {warm_start.parameters[name]!r}; expected {parameters[name]!r}: "
+                "fit without a warm start"
+            )
+    theirs = dict(warm_start.network.named_parameters())
+    for name, parameter in network.named_parameters():
         parameter.copy_(theirs[name])

@@ -12,9 +12,9 @@ from foxflow.model import CHECKPOINT, Dataset, Fitted, Progress
 from foxflow_torch import checkpoint
 from foxflow_torch.fitted import TorchFitted, start_from
 from foxflow_torch.network import Network
+from foxflow_torch.options import Training
 from foxflow_torch.trainer import seeded
 from foxflow_torch.trainer import train as fit_network
-from foxflow_torch.training import Training
 
 P = TypeVar("P", bound=Training)
 
@@ -52,7 +52,13 @@ class TorchModel(Generic[P]):
         with seeded(seed, device):
             network = self.network(len(train.feature_names)).to(device, self.parameters.torch_dtype)
             if warm_start is not None:
-                start_from(network, warm_start, model=self.name, feature_names=train.feature_names)
+                start_from(
+                    network,
+                    warm_start,
+                    model=self.name,
+                    parameters=dataclasses.asdict(self.parameters),
+                    feature_names=train.feature_names,
+                )
             history, best_epoch = fit_network(
                 network, train, valid, self.parameters, checkpoints=checkpoints, progress=progress
             )
@@ -85,7 +91,10 @@ class TorchModel(Generic[P]):
             best_epoch = int(metadata["best_epoch"])
         except (ConfigError, KeyError, TypeError, ValueError) as e:
             raise ReleaseError(f"{path} has unfit metadata ({e}); restore the file or fit the model again") from e
-        network = type(self)(parameters).network(len(feature_names)).to(parameters.torch_dtype)  # type: ignore[arg-type]
+        # Its start is drawn only to be overwritten: whoever loads a model keeps their random numbers.
+        with seeded(0, torch.device("cpu")):
+            network = type(self)(parameters).network(len(feature_names))  # type: ignore[arg-type]
+        network = network.to(parameters.torch_dtype)
         checkpoint.restore(network, tensors, source=str(path))
         return TorchFitted(
             model=self.name,

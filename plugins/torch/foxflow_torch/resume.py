@@ -7,7 +7,8 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from foxflow.model import Dataset, Epoch
 from foxflow_torch import checkpoint
 from foxflow_torch.adam import Adam
 from foxflow_torch.network import Network
+from foxflow_torch.options import Training
 from foxflow_torch.segments import Batches, Segments
-from foxflow_torch.training import Training
 
 UNFINISHED = "unfinished.safetensors"
 
@@ -56,7 +57,7 @@ def key(fit: Fit, segments: Segments, valid: Dataset, training: Training) -> str
     digest = hashlib.sha256(json.dumps(dataclasses.asdict(training), sort_keys=True).encode())
     for name, tensor in (*fit.tensors(), *_drawn(fit), *vars(segments).items()):
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().contiguous().numpy())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
     for series in valid.series:
         for array in (series.features, series.label, series.weight):
             digest.update(array.tobytes())
@@ -64,29 +65,35 @@ def key(fit: Fit, segments: Segments, valid: Dataset, training: Training) -> str
 
 
 def save(fit: Fit, folder: Path, *, of: str) -> None:
-    """Replace `folder`'s unfinished fit by this one, in one step; `of` is its `key`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Replace `folder`'s unfinished fit by this one, in one step; `of` is its `key`.
+
+    Raises
+    ------
+    PluginError
+        The disk is full or the folder cannot be written to.
+    """
     tensors = {
         **dict(fit.tensors()),
         **{f"best.{name}": tensor for name, tensor in fit.best.items()},
         **dict(_drawn(fit)),
         "queue": fit.batches.queue,
-        "sample": fit.sample,
     }
-    state = {
+    state: dict[str, object] = {
         "key": of,
         "n_steps": fit.optimiser.n_steps,
         "best_epoch": fit.best_epoch,
         "history": [dataclasses.asdict(epoch) for epoch in fit.history],
     }
-    half = folder / f"{UNFINISHED}.{os.getpid()}"
-    with half.open("wb") as file:
-        file.write(
-            serialise({n: t.contiguous() for n, t in tensors.items()}, {checkpoint.METADATA_KEY: json.dumps(state)})
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(folder / UNFINISHED)
+    state["sha256"] = _digest(state, tensors)
+    content = serialise({n: t.contiguous() for n, t in tensors.items()}, {checkpoint.METADATA_KEY: json.dumps(state)})
+    try:
+        try:
+            _replace(folder, content)
+        except FileNotFoundError:
+            # Another run of this very fit has ended in between and removed the folder.
+            _replace(folder, content)
+    except OSError as e:
+        raise PluginError(f"cannot write {folder}: {e.strerror}; free space there or give another folder") from e
 
 
 @torch.no_grad()
@@ -103,21 +110,42 @@ def restore(fit: Fit, folder: Path, *, of: str) -> None:
         return
     try:
         state, tensors = checkpoint.read(path)
-        if state["key"] != of:
-            raise PluginError(
-                f"{path} is of a fit with other options, data, seed or start; expected this one's: "
-                "remove it or give another folder"
-            )
-        for name, tensor in fit.tensors():
-            tensor.copy_(tensors[name])
-        for generator in _generators(fit.network):
-            generator.set_state(tensors[f"generator.{generator.device.type}"])
-        fit.best = {name: tensors[f"best.{name}"].to(fit.network.device) for name, _ in fit.network.named_parameters()}
-        fit.batches.queue, fit.sample = tensors["queue"], tensors["sample"]
-        fit.optimiser.n_steps, fit.best_epoch = state["n_steps"], state["best_epoch"]
-        fit.history = [Epoch(**epoch) for epoch in state["history"]]
-    except (ReleaseError, KeyError, TypeError, RuntimeError) as e:
+        is_whole = state.pop("sha256") == _digest(state, tensors)
+    except (ReleaseError, KeyError) as e:
         raise PluginError(f"{path} is damaged ({e}); remove it, and the fit starts afresh") from e
+    if not is_whole:
+        raise PluginError(f"{path} is damaged (not what was written); remove it, and the fit starts afresh")
+    if state["key"] != of:
+        raise PluginError(
+            f"{path} is of a fit with other options, data, seed or start; expected this one's: "
+            "remove it or give another folder"
+        )
+    for name, tensor in fit.tensors():
+        tensor.copy_(tensors[name])
+    for generator in _generators(fit.network):
+        generator.set_state(tensors[f"generator.{generator.device.type}"])
+    fit.best = {name: tensors[f"best.{name}"].to(fit.network.device) for name, _ in fit.network.named_parameters()}
+    fit.batches.queue = tensors["queue"]
+    fit.optimiser.n_steps, fit.best_epoch = state["n_steps"], state["best_epoch"]
+    fit.history = [Epoch(**epoch) for epoch in state["history"]]
+
+
+def _replace(folder: Path, content: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{UNFINISHED}.", delete=False) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(file.name).replace(folder / UNFINISHED)
+
+
+def _digest(state: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of all that a file holds: one bit that changed on the disk would change the fit in silence."""
+    digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _drawn(fit: Fit) -> Iterator[tuple[str, Tensor]]:

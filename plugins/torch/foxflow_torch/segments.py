@@ -11,7 +11,7 @@ from torch import Tensor
 
 from foxflow.errors import DataError
 from foxflow.model import Dataset, Floats
-from foxflow_torch.training import Training
+from foxflow_torch.options import Training
 
 
 @dataclass(frozen=True)

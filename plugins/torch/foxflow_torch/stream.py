@@ -19,12 +19,19 @@ BLOCK_BARS = 256
 
 
 @contextmanager
+def exact() -> Iterator[None]:
+    """Keep cuDNN from rounding float32 to TF32 and from adding in a changing order; without a GPU nothing changes."""
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        yield
+
+
+@contextmanager
 def evaluating(network: Network) -> Iterator[None]:
     """Switch dropout and gradients off inside the block."""
     was_training = network.training
     network.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), exact():
             yield
     finally:
         network.train(was_training)

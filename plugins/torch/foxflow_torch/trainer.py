@@ -16,10 +16,10 @@ from foxflow.model import Dataset, Epoch, Progress
 from foxflow_torch import losses, resume
 from foxflow_torch.adam import Adam
 from foxflow_torch.network import Network
+from foxflow_torch.options import Training
 from foxflow_torch.resume import Fit
 from foxflow_torch.segments import Batches, Segments, require_finite
-from foxflow_torch.stream import evaluating, judged
-from foxflow_torch.training import Training
+from foxflow_torch.stream import evaluating, exact, judged
 
 # A loss this many times that of forecasting the mean has exploded, whatever number comes out.
 EXPLODED = 1_000.0
@@ -27,8 +27,8 @@ EXPLODED = 1_000.0
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Let torch draw from `seed` inside the block, and from where it was after it."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    """Let torch draw from `seed` inside the block, and from where it was after it; a GPU is `exact`."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), exact():
         torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
             torch.cuda.manual_seed(seed)
@@ -62,6 +62,7 @@ def train(
         A loss or gradient stops being finite or explodes, a parameter gets no gradient, or `checkpoints` holds another
         fit.
     """
+    _require_no_buffers(network)
     segments = Segments.of(data, training)
     require_finite("validation", [s.features for s in valid.series], [s.label[s.weight > 0] for s in valid.series])
     fit = Fit(
@@ -171,6 +172,15 @@ def _clip(network: Network, clip_norm: float, *, where: str) -> dict[str, float]
         "clipped_share": float(before > clip_norm),
         **{f"grad_norm.{name}": norm for name, norm in zip(gradients, norms, strict=True)},
     }
+
+
+def _require_no_buffers(network: Network) -> None:
+    kept = network.state_dict().keys() - dict(network.named_parameters()).keys()
+    if kept:
+        raise PluginError(
+            f"the network keeps {', '.join(sorted(kept))} beside its parameters; expected none, because a checkpoint "
+            "and the best epoch hold parameters alone: register it with persistent=False if it never changes"
+        )
 
 
 def _require_sound(loss: float, largest: float, *, where: str) -> None:

@@ -45,6 +45,18 @@ class Training:
             0 <= self.warmup_steps < self.n_steps,
             f"warmup_steps = {self.warmup_steps}; expected 0 or more and less than the {self.n_steps} planned",
         )
+        for name, choices in (
+            ("supervision", ("dense", "last")),
+            ("dtype", ("float64", "float32")),
+            ("device", ("cpu", "cuda")),
+        ):
+            value = getattr(self, name)
+            require(value in choices, f"{name} = {value!r}; expected {choices[0]!r} or {choices[1]!r}")
+        require(
+            self.supervision == "dense" or self.burn_in == 0,
+            f"burn_in = {self.burn_in} with supervision = 'last', which puts the loss on a segment's last bar alone; "
+            "expected 0",
+        )
         require(
             self.segment_length > self.burn_in,
             f"segment_length = {self.segment_length}; expected more bars than burn_in = {self.burn_in}",
@@ -58,7 +70,6 @@ class Training:
             f"{without[self.supervision]}; expected at most warmup_bars = {self.warmup_bars} bars without loss, "
             "or forecasts count that are colder than any the training saw",
         )
-        require(self.dtype in ("float64", "float32"), f"dtype = {self.dtype!r}; expected 'float64' or 'float32'")
 
     @property
     def n_steps(self) -> int:
