@@ -15,13 +15,16 @@ from foxflow_mamba2.ssd.cuda import driver, nvrtc
 from foxflow_mamba2.ssd.cuda.geometry import Variant
 from foxflow_mamba2.ssd.cuda.nvrtc import KernelError
 
+CUBIN = nvrtc.cubin
+
 
 class FakeLibrary:
     """Takes the driver's calls and reads the launch parameters back through their addresses."""
 
-    def __init__(self, *, fails: str = "") -> None:
+    def __init__(self, *, fails: str = "", refuses: bytes = b"") -> None:
         self.calls: list[tuple[str, Any]] = []
         self.fails = fails
+        self.refuses = refuses
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
@@ -37,6 +40,9 @@ class FakeLibrary:
                 arguments[0]._obj.value = arguments[1].value
             if name == "cuCtxSetCurrent":
                 self.calls[-1] = (name, arguments[0].value)
+            if name == "cuModuleLoadData":
+                self.calls[-1] = (name, arguments[1].value)
+                return int(arguments[1].value == self.refuses)
             if name == "cuDeviceGetAttribute":
                 arguments[0]._obj.value = 101376
             if name == "cuLaunchKernel":
@@ -177,6 +183,46 @@ def test_a_cubin_is_kept_by_source_options_and_compiler(monkeypatch: pytest.Monk
     monkeypatch.setattr(nvrtc, "source", lambda: "changed")
     assert nvrtc.cubin(variant, 90) == b"4"
     assert len(list((tmp_path / "foxflow" / "cubin").iterdir())) == 4
+
+
+def test_the_cache_is_where_the_variable_says_else_below_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for empty in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", empty)
+        assert nvrtc._folder() == tmp_path / ".cache" / "foxflow" / "cubin"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert nvrtc._folder() == tmp_path / ".cache" / "foxflow" / "cubin"
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert nvrtc._folder() == tmp_path / "foxflow" / "cubin"
+    # With neither, each process compiles.
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    compiler = SimpleNamespace(name="13.0", compile=lambda *_: (b"compiled", ""))
+    monkeypatch.setattr(nvrtc, "compiler", lambda: compiler)
+    assert nvrtc.cubin(Variant(torch.float32, 32, 32), 90) == b"compiled"
+    nvrtc.forget(Variant(torch.float32, 32, 32), 90)
+
+
+@pytest.mark.parametrize("compiled", [b"whole", b"half"])
+def test_a_damaged_cubin_in_the_cache_is_compiled_once_more(
+    compiled: bytes, on_fake_device: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = SimpleNamespace(name="13.0", architectures=lambda: [90], compile=lambda *_: (compiled, ""))
+    monkeypatch.setattr(nvrtc, "compiler", lambda: compiler)
+    monkeypatch.setattr(nvrtc, "cubin", CUBIN)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    nvrtc.keep(Variant(torch.float32, 16, 16), 90, b"half")
+    library = FakeLibrary(refuses=b"half")
+    if compiled == b"half":
+        with pytest.raises(KernelError, match="cuModuleLoadData failed"):
+            launch(library, 0)
+    else:
+        launch(library, 0)
+        assert nvrtc.cubin(Variant(torch.float32, 16, 16), 90) == b"whole"
+    assert [v for name, v in library.calls if name == "cuModuleLoadData"] == [b"half", compiled]
 
 
 @pytest.mark.parametrize(

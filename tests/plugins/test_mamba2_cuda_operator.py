@@ -1,5 +1,7 @@
 """The CUDA scan as a torch operator, its kernels compiled for the CPU; the door's choice; how the work is cut."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ from foxflow_mamba2.ssd.cuda.nvrtc import KernelError
 from foxflow_mamba2.ssd.cuda.operator import ssd_backward, ssd_forward
 
 F64 = torch.float64
+_TOO_WIDE = "head width 72 and state width 8; the CUDA scan takes 1 to 64; the slower chunked scan runs instead"
 _WARNED = "no compiler; the slower chunked scan runs instead"
 
 
@@ -101,17 +104,43 @@ def test_an_empty_batch_gives_empty_outputs_and_gradients_of_zero(shim: Shim) ->
     assert torch.equal(data[2].grad, torch.zeros_like(data[2]))
 
 
+def test_a_scan_of_no_bars_is_refused_by_the_door_and_by_both_operators(shim: Shim) -> None:
+    data = [t.detach() for t in tensors(0, width=16)]
+    for impl in ("cuda", "chunked", "naive"):
+        with pytest.raises(ValueError, match="x has 0 bars; expected at least 1"):
+            ssd_scan(*data[:6], initial_state=data[6], impl=impl)
+    with pytest.raises(ValueError, match="x has 0 bars; expected at least 1"):
+        ssd_forward(*data, save=True)
+    saved = data[6].new_empty(1, 0, 2, 16, 16)
+    with pytest.raises(ValueError, match="x has 0 bars; expected at least 1"):
+        ssd_backward(*data[:6], saved, data[0], data[6])
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("index", "change", "message"),
     [
-        (lambda t: t.half(), "x is torch.float16"),
-        (lambda t: t.repeat(*[1] * (t.dim() - 1), 9) if t.dim() == 4 else t, "head width 72"),
-        (lambda t: t, "tensors on cpu"),
+        (1, Tensor.float, "dt is torch.float32 on cpu; expected torch.float64 on cpu, as x is"),
+        (4, lambda t: t.to("meta"), "C is torch.float64 on meta; expected torch.float64 on cpu, as x is"),
+        (6, lambda t: t[..., :4], r"initial_state has shape \(1, 2, 8, 4\)"),
     ],
 )
-def test_tensors_that_no_kernel_takes_are_refused(change: Callable[[Tensor], Tensor], message: str) -> None:
+def test_tensors_that_do_not_fit_each_other_are_refused_by_name_before_a_launch(
+    shim: Shim, index: int, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    data = [t.detach() for t in tensors()]
+    data[index] = change(data[index])
+    with pytest.raises(ValueError, match=message):
+        ssd_cuda(*data)
+    assert not shim.heads
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "message"),
+    [(torch.float16, 8, "x is torch.float16"), (F64, 72, "head width 72"), (F64, 8, "tensors on cpu")],
+)
+def test_tensors_that_no_kernel_takes_are_refused(dtype: torch.dtype, width: int, message: str) -> None:
     with pytest.raises(ValueError, match=f"{message}.*use impl='chunked'"):
-        ssd_cuda(*(change(t.detach()) for t in tensors()))
+        ssd_cuda(*(t.detach().to(dtype) for t in tensors(width=width)))
 
 
 def test_the_door_leaves_cpu_tensors_to_the_chunked_form(shim: Shim) -> None:
@@ -187,9 +216,13 @@ def test_tensors_too_wide_for_a_kernel_fall_back_with_a_warning(choice: Any, mon
         assert choice(width=64) == "cuda"
 
 
-@pytest.mark.parametrize(("reason", "expected"), [(None, 1.0), ("no compiler", -1.0)])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("reason", "width", "warned"),
+    [(None, 8, []), ("no compiler", 8, [_WARNED]), (None, 72, [_TOO_WIDE])],
+)
 def test_the_choice_is_a_constant_of_a_compiled_graph(
-    reason: str | None, expected: float, monkeypatch: pytest.MonkeyPatch
+    reason: str | None, width: int, warned: list[str], dynamic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.compiler.reset()
     monkeypatch.setattr(driver, "missing", lambda _: reason)
@@ -200,9 +233,17 @@ def test_the_choice_is_a_constant_of_a_compiled_graph(
 
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always", RuntimeWarning)
-        found = torch.compile(one_or_minus_one, fullgraph=True, backend="eager")(torch.zeros(8))
-    assert float(found[0]) == expected
-    assert [str(w.message) for w in seen if "no compiler" in str(w.message)] == ([_WARNED] if reason else [])
+        compiled = torch.compile(one_or_minus_one, fullgraph=True, backend="eager", dynamic=dynamic)
+        found = compiled(torch.zeros(width))
+    assert float(found[0]) == (-1.0 if warned else 1.0)
+    assert [str(w.message) for w in seen if "chunked scan runs instead" in str(w.message)] == warned
+
+
+def test_the_plugin_is_imported_without_torchs_compiler() -> None:
+    # It takes two seconds, which every process of a walk-forward would pay.
+    code = "import sys, foxflow_mamba2.model; print(*(m for m in sys.modules if m.startswith('torch._dynamo')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 def test_every_variant_fits_a_block_into_the_smallest_device() -> None:
@@ -214,10 +255,12 @@ def test_every_variant_fits_a_block_into_the_smallest_device() -> None:
 
 
 def test_heads_in_a_block_divide_the_group_and_leave_room_for_a_second_block() -> None:
+    # In KB, of which the driver keeps one of each block: two of 15 take 32, and a device that gives 31 has 32.
     per_head = {
-        limit: heads_per_block(8, lambda heads: 15 * heads, limit) for limit in (15, 30, 60, 119, 120, 240, 9999)
+        limit: heads_per_block(8, lambda heads: 15 * 1024 * heads, limit * 1024)
+        for limit in (15, 31, 60, 61, 120, 121, 240, 241, 9999)
     }
-    assert per_head == {15: 1, 30: 1, 60: 2, 119: 2, 120: 4, 240: 8, 9999: 8}
+    assert per_head == {15: 1, 31: 1, 60: 1, 61: 2, 120: 2, 121: 4, 240: 4, 241: 8, 9999: 8}
     assert heads_per_block(12, lambda heads: heads, 10_000) == 6
     assert heads_per_block(7, lambda heads: heads, 10_000) == 7
     assert heads_per_block(11, lambda heads: heads, 10_000) == 1

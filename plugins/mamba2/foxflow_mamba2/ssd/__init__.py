@@ -15,6 +15,7 @@ from foxflow.errors import unknown
 from foxflow_mamba2.ssd.chunked import ssd_chunked
 from foxflow_mamba2.ssd.cuda import ssd_cuda, unsupported
 from foxflow_mamba2.ssd.naive import ssd_naive, ssd_step
+from foxflow_mamba2.ssd.shapes import check
 
 __all__ = ["SCANS", "ssd_scan", "ssd_step"]
 
@@ -96,7 +97,7 @@ def ssd_scan(
     """
     if impl != "auto" and impl not in SCANS:
         raise ValueError(unknown("impl", impl, ("auto", *SCANS)))
-    _check(x, dt, A, B, C, D, initial_state)
+    check(x, dt, A, B, C, D, initial_state)
     if chunk is not None and chunk < 1:
         raise ValueError(f"chunk = {chunk}; expected at least 1 bar, or None")
     name = _fastest(x, B) if impl == "auto" else impl
@@ -115,15 +116,29 @@ def _fastest(x: Tensor, B: Tensor) -> str:
     return "chunked" if _reason_against_cuda(x.device, x.dtype, x.shape[3], B.shape[3]) else "cuda"
 
 
-# What it finds never changes in a process, so a compiled graph may take it for a constant. The caches lie below,
-# because the tracer looks through a cached function.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _reason_against_cuda(device: torch.device, dtype: torch.dtype, head_dim: int, d_state: int) -> str | None:
     """Return why no kernel can take such tensors, or None; warn of each reason the first time."""
-    reason = unsupported(dtype, head_dim, d_state) or _missing(device)
+    # The widths are compared where a graph is traced, since they may be symbols there.
+    reason = unsupported(dtype, head_dim, d_state) or _against_device(device)
     if reason is not None:
-        _warn_once(reason)
+        _warn(reason)
     return reason
+
+
+# The caches lie below, because the tracer looks through a cached function.
+def _against_device(device: torch.device) -> str | None:
+    return _missing(device)
+
+
+def _warn(reason: str) -> None:
+    _warn_once(reason)
+
+
+# What a device lacks never changes in a process, and a warning is no part of a graph: both run while it is traced.
+# This is what `torch.compiler.assume_constant_result` sets; calling it would load the compiler, which takes two seconds
+# of every process.
+_against_device._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
+_warn._dynamo_marked_constant = True  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 @cache
@@ -135,28 +150,4 @@ def _missing(device: torch.device) -> str | None:
 
 @cache
 def _warn_once(reason: str) -> None:
-    warnings.warn(f"{reason}; the slower chunked scan runs instead", RuntimeWarning, stacklevel=5)
-
-
-def _check(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, state: Tensor | None) -> None:
-    if x.dim() != 4 or B.dim() != 4:
-        raise ValueError(f"x {tuple(x.shape)} and B {tuple(B.shape)}; expected axes (B, L, H, P) and (B, L, G, N)")
-    n_batch, n_bars, n_heads, head_dim = x.shape
-    n_groups, d_state = B.shape[2:]
-    if n_groups < 1 or n_heads % n_groups:
-        raise ValueError(f"{n_heads} heads in {n_groups} groups; expected a whole number of heads in a group")
-    expected: dict[str, tuple[Tensor | None, tuple[int, ...]]] = {
-        "dt": (dt, (n_batch, n_bars, n_heads)),
-        "A": (A, (n_heads,)),
-        "B": (B, (n_batch, n_bars, n_groups, d_state)),
-        "C": (C, (n_batch, n_bars, n_groups, d_state)),
-        "D": (D, (n_heads,)),
-        "initial_state": (state, (n_batch, n_heads, head_dim, d_state)),
-    }
-    for name, (tensor, shape) in expected.items():
-        if tensor is None:
-            continue
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; expected {shape} beside x {tuple(x.shape)}")
-        if tensor.dtype != x.dtype or tensor.device != x.device:
-            raise ValueError(f"{name} is {tensor.dtype} on {tensor.device}; expected {x.dtype} on {x.device}, as x is")
+    warnings.warn(f"{reason}; the slower chunked scan runs instead", RuntimeWarning, stacklevel=6)

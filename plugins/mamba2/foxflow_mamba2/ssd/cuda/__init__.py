@@ -6,6 +6,7 @@ from torch.nn.functional import pad
 
 from foxflow_mamba2.ssd.cuda.geometry import Variant, padded, unsupported
 from foxflow_mamba2.ssd.cuda.operator import ssd_forward
+from foxflow_mamba2.ssd.shapes import check
 
 __all__ = ["ssd_cuda", "unsupported"]
 
@@ -21,10 +22,11 @@ def ssd_cuda(
     Raises
     ------
     ValueError
-        Tensors on another device, of another type or too wide.
+        Tensors that don't fit each other, on another device, of another type or too wide.
     KernelError
         NVRTC is absent or too old for the device.
     """
+    check(x_BLHP, dt_BLH, A_H, B_BLGN, C_BLGN, D_H, state_BHPN)
     head_dim, d_state = x_BLHP.shape[3], B_BLGN.shape[3]
     reason = unsupported(x_BLHP.dtype, head_dim, d_state)
     if reason is not None:

@@ -142,14 +142,23 @@ class Driver:
         if (index, variant, kernel) not in self.functions:
             wanted = architecture(device)
             # An architecture that NVRTC doesn't know is refused by NVRTC, in its words.
-            image = nvrtc.cubin(variant, target(wanted, nvrtc.compiler().architectures()) or wanted)
-            module = ctypes.c_void_p()
-            self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
+            built = target(wanted, nvrtc.compiler().architectures()) or wanted
+            try:
+                module = self._load(nvrtc.cubin(variant, built))
+            except KernelError:
+                # The cached file may be damaged: it would fail for ever.
+                nvrtc.forget(variant, built)
+                module = self._load(nvrtc.cubin(variant, built))
             for name in ("ssd_forward", "ssd_backward"):
                 function = ctypes.c_void_p()
                 self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
                 self.functions[index, variant, name] = function
         return self.functions[index, variant, kernel]
+
+    def _load(self, image: bytes) -> ctypes.c_void_p:
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
+        return module
 
     def _call(self, name: str, *arguments: object) -> None:
         result = getattr(self.library, name)(*arguments)

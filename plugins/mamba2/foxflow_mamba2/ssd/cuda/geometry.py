@@ -87,7 +87,8 @@ def heads_per_block(heads_in_group: int, bytes_of: Callable[[int], int], limit: 
         Not even one head fits into `limit` bytes.
     """
     divisors = [n for n in range(min(heads_in_group, MAX_HEADS), 0, -1) if heads_in_group % n == 0]
-    for room in (limit // 2, limit):
+    # Two blocks share what one can have and the 1 KB that the driver keeps of it; it keeps as much of each.
+    for room in (limit // 2 - 512, limit):
         for heads in divisors:
             if bytes_of(heads) <= room:
                 return heads

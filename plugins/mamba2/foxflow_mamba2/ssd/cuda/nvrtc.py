@@ -153,10 +153,16 @@ def cubin(variant: Variant, architecture: int) -> bytes:
     return compiled
 
 
+def forget(variant: Variant, architecture: int) -> None:
+    """Remove a variant's cubin from the cache folder."""
+    with contextlib.suppress(OSError):
+        _path(variant, architecture).unlink()
+
+
 def keep(variant: Variant, architecture: int, compiled: bytes) -> None:
     """Write a cubin into the cache folder."""
-    path = _path(variant, architecture)
     with contextlib.suppress(OSError):
+        path = _path(variant, architecture)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}")
         part.write_bytes(compiled)
@@ -171,4 +177,14 @@ def _path(variant: Variant, architecture: int) -> Path:
 
 
 def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "foxflow" / "cubin"
+    # By its specification a variable that is empty or relative is as none.
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else _home() / ".cache") / "foxflow" / "cubin"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    # A container's user may have none: then there is no cache either.
+    except RuntimeError as e:
+        raise FileNotFoundError(str(e)) from e

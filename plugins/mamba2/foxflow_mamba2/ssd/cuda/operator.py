@@ -58,6 +58,9 @@ def _runner(device: torch.device) -> Runner:
 
 
 def _launch(kernel: str, x: Tensor, B: Tensor, heads: int, tensors: Sequence[Tensor]) -> None:
+    if x.shape[1] < 1:
+        # Without bars no state is saved, and the backward kernel reads the last one.
+        raise ValueError("x has 0 bars; expected at least 1")
     variant = Variant(x.dtype, x.shape[3], B.shape[3])
     # The list holds the contiguous copies until the launch is queued: a pointer alone keeps no memory alive.
     contiguous = [t.contiguous() for t in tensors]
