@@ -1,7 +1,7 @@
 """One table of all times, and the same as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from gpu.timing import Row
@@ -11,29 +11,29 @@ _WIDTHS = (28, 9, 11, 11, 8, 12, 8, 10, 9, 0)
 _LEFT = 3
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Return lines of text: `x floor` is the time over that of the bytes alone, `both/ours` that over the kernels'."""
-    return "\n".join(_lines(rows))
+def head() -> str:
+    """Return the line above the rows: `x floor` is the time over that of the bytes, `both/ours` over the kernels'."""
+    return _line(_HEAD)
 
 
-def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    ours = {(r.shape, r.dtype): _both(r) for r in rows if r.scan == "cuda"}
-    yield _line(_HEAD)
-    for row in rows:
-        yield _line(
-            (
-                row.shape,
-                row.dtype,
-                row.scan,
-                _number(row.forward_ms, ".3f"),
-                _ratio(row.forward_ms, row.forward_floor_ms),
-                _number(row.backward_ms, ".3f"),
-                _ratio(row.backward_ms, row.backward_floor_ms),
-                _ratio(_both(row), ours.get((row.shape, row.dtype))),
-                _number(row.error, ".1e"),
-                row.note,
-            )
+def line(row: Row, earlier: Sequence[Row]) -> str:
+    """Return a row as text; the kernels' own, if they have one for its shape and type, is `row` or among `earlier`."""
+    case = (row.shape, row.dtype, "cuda")
+    ours = next((_both(r) for r in (row, *earlier) if (r.shape, r.dtype, r.scan) == case), None)
+    return _line(
+        (
+            row.shape,
+            row.dtype,
+            row.scan,
+            _number(row.forward_ms, ".3f"),
+            _ratio(row.forward_ms, row.forward_floor_ms),
+            _number(row.backward_ms, ".3f"),
+            _ratio(row.backward_ms, row.backward_floor_ms),
+            _ratio(_both(row), ours),
+            _number(row.error, ".1e"),
+            row.note,
         )
+    )
 
 
 def _both(row: Row) -> float | None:
