@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -210,7 +210,7 @@ def models_show(name: str, as_json: bool) -> None:
     rows = [
         {
             "parameter": f.name,
-            "type": f.type if isinstance(f.type, str) else getattr(f.type, "__name__", str(f.type)),
+            "type": _type(f.type),
             "default": None if f.default is dataclasses.MISSING else f.default,
         }
         for f in dataclasses.fields(plugin.Parameters)
@@ -219,6 +219,13 @@ def models_show(name: str, as_json: bool) -> None:
         print(inspect.cleandoc(plugin.__doc__ or name), end="\n\n")
         print(inspect.cleandoc(plugin.Parameters.__doc__ or ""), end="\n\n")
     _print_rows(rows, as_json=as_json, title=f"[model] name = {name!r}")
+
+
+def _type(annotation: object) -> str:
+    """Return a parameter's type as a user writes it: the choices where there are few."""
+    if get_origin(annotation) is Literal:
+        return " | ".join(map(str, get_args(annotation)))
+    return getattr(annotation, "__name__", str(annotation))
 
 
 @release_group.command("list")

@@ -59,6 +59,8 @@ def test_help_and_models_list_load_no_heavy_library(arguments: list[str]) -> Non
 def test_models_show_lists_parameters_and_defaults() -> None:
     rows = json.loads(foxflow("models", "show", "ridge", "--json").stdout)
     assert rows == [{"parameter": "penalty", "type": "float", "default": 0.01}]
+    rows = json.loads(foxflow("models", "show", "gru", "--json").stdout)
+    assert {"parameter": "dtype", "type": "float64 | float32", "default": "float64"} in rows
 
 
 def test_doctor_says_which_devices_are_real() -> None:
