@@ -1,5 +1,6 @@
 """From times as written to `ts`, the UTC instant a bar is complete; nothing is guessed."""
 
+import math
 import zoneinfo
 from datetime import date, time, timedelta
 
@@ -8,6 +9,9 @@ import polars as pl
 from foxflow.bars import bar_length, session_closes
 from foxflow.errors import DataError
 from foxflow.sources.table import Table
+
+# So many multiples of a longer length are no accident of bars without trades.
+ENOUGH_GAPS = 20
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _LOCAL = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
@@ -46,6 +50,7 @@ def instants(
         table.refuse(f"{column} holds times: say whether they are a bar's open or its close, --stamp open|close{given}")
     utc = _localised(table, values, kind, column, tz=tz)
     _refuse_closer(table, utc, symbols, bar=bar)
+    _refuse_wider(table, utc, symbols, bar=bar)
     return utc + length if stamp == "open" else utc
 
 
@@ -175,4 +180,20 @@ def _refuse_closer(table: Table, utc: pl.Series, symbols: pl.Series, *, bar: str
         table.refuse(
             f"{table.unit} {first['number']}, {first['symbol']} at {first['utc']:%Y-%m-%d %H:%M:%S}Z is {first['gap']} "
             f"after the bar before it, less than a bar of {bar}; give the length the bars have with --bar"
+        )
+
+
+def _refuse_wider(table: Table, utc: pl.Series, symbols: pl.Series, *, bar: str) -> None:
+    """Refuse times that all lie a whole number of longer bars apart: a close would be known before it is.
+
+    Bars without trades leave gaps, but not so many gaps that are all multiples of one longer length.
+    """
+    gaps = pl.DataFrame({"symbol": symbols, "utc": utc}).sort("symbol", "utc")
+    lengths = gaps.select(pl.col("utc").diff().over("symbol", order_by="utc").dt.total_microseconds()).to_series()
+    positive = lengths.filter(lengths > 0)
+    step = timedelta(microseconds=math.gcd(*positive.unique().to_list()))
+    if len(positive) >= ENOUGH_GAPS and step > bar_length(bar):
+        table.refuse(
+            f"all {len(positive)} gaps between bars are multiples of {step}, more than a bar of {bar}; "
+            "give the length the bars have with --bar"
         )

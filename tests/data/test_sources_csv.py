@@ -266,6 +266,20 @@ def test_an_option_that_is_missing_wrong_or_without_effect_is_refused(
         sources.read(path, **{"bar": "1d", "symbol": "XYZ", "calendar": "XNYS", **options})
 
 
+@pytest.mark.parametrize("stamp", ["open", "close"])
+def test_bars_longer_than_declared_are_refused_and_bars_with_gaps_are_not(tmp_path: Path, stamp: str) -> None:
+    """Taken for a bar of 1m, one of 5m stamped at its open would be known four minutes before it closes."""
+    options = {"bar": "1m", "symbol": "XYZ", "stamp": stamp, "tz": "UTC"}
+
+    def at(starts: list[int]) -> Path:
+        return file(tmp_path, minutes(*(f"2024-03-08 {15 + m // 60}:{m % 60:02d}" for m in starts)))
+
+    with pytest.raises(DataError, match=r"all 24 gaps between bars are multiples of 0:05:00, more than a bar of 1m"):
+        sources.read(at([5 * i for i in range(20)] + [5 * i for i in range(30, 35)]), **options)
+    assert len(sources.read(at([5 * i for i in range(24)] + [118]), **options)) == 25
+    assert len(sources.read(at([0, 5, 10]), **options)) == 3
+
+
 def test_symbols_that_are_missing_or_impossible_are_refused(tmp_path: Path) -> None:
     for symbol in ("", "A B", "../x", "A" * 65):
         content = f"symbol,date,open,high,low,close,volume\nIBM,2024-03-14,1,1,1,1,1\n{symbol},2024-03-15,1,1,1,1,1\n"
