@@ -201,13 +201,20 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     Prices are multiplied by the value of one first share with its splits and reinvested dividends, volume is
     divided by the splits alone, so a bar's values use only events at or before its `ts` and a later event changes
     no earlier value. A dividend `d` counts as `1 / (1 - d / previous close)`, both known before the open it
-    applies to. Returns of the adjusted prices are total returns.
+    applies to. Returns of the adjusted prices are total returns. An event before a symbol's first bar or after its
+    last changes nothing.
+
+    Raises
+    ------
+    DataError
+        An event between those bars has no bar, or a dividend is not below the close before it.
     """
     if not len(events):
         return bars
-    stray = events.join(bars, on=["symbol", "ts"], how="anti").filter(
-        pl.col("symbol").is_in(bars["symbol"].unique().to_list())
-    )
+    # Before a symbol's first bar nobody held it, and what comes after its last has not happened yet.
+    spans = bars.group_by("symbol").agg(first=pl.col("ts").min(), last=pl.col("ts").max())
+    events = events.join(spans, on="symbol").filter(pl.col("ts").is_between("first", "last")).select(events.columns)
+    stray = events.join(bars, on=["symbol", "ts"], how="anti")
     if len(stray):
         raise DataError(
             f"{len(stray)} split(s) or dividend(s) without a bar, first {stray['symbol'][0]} at "
@@ -220,7 +227,7 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
             f"dividend {bad['dividend'][0]} of {bad['symbol'][0]} at {bad['ts'][0]:%Y-%m-%d} is not below the previous "
             f"close {bad['previous'][0]}; mend the event or import the bar before it"
         )
-    # Before a symbol's first bar nobody held it, so a dividend there is nobody's.
+    # A dividend of a symbol's first bar is nobody's.
     yielded = pl.when(pl.col("dividend") > 0).then(pl.col("dividend") / pl.col("previous")).fill_null(0.0)
     growth = pl.col("split") / (1 - yielded)
     return joined.with_columns(

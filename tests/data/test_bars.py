@@ -146,10 +146,16 @@ def test_events_of_one_symbol_leave_the_others_alone() -> None:
 
 
 def test_adjust_refuses_an_event_without_a_bar_and_a_dividend_above_the_price() -> None:
-    with pytest.raises(DataError, match=r"1 split\(s\) or dividend\(s\) without a bar, first AAA at 2024-01-06 21:00Z"):
-        bars.adjust(daily_bars([100, 50]), events((5, "split", 2.0)))
+    gap = daily_bars([100, 100, 100, 50]).filter(pl.col("ts") != FIRST + 2 * DAY)
+    with pytest.raises(DataError, match=r"1 split\(s\) or dividend\(s\) without a bar, first AAA at 2024-01-03 21:00Z"):
+        bars.adjust(gap, events((2, "split", 2.0)))
     with pytest.raises(DataError, match=r"dividend 100\.0 of AAA at 2024-01-02 is not below the previous close 100\.0"):
         bars.adjust(daily_bars([100, 50]), events((1, "dividend", 100.0)))
+
+
+def test_events_before_the_first_bar_and_after_the_last_change_nothing() -> None:
+    raw = daily_bars([100, 50])
+    assert bars.adjust(raw, events((-3, "split", 7.0), (2, "split", 2.0), (5, "dividend", 500.0))).equals(raw)
 
 
 @settings(max_examples=40, deadline=None)
@@ -163,4 +169,6 @@ def test_adjust_at_t_reads_nothing_after_t(closes: list[float], kinds: list[str]
     rows = [(n, k, 3.0 if k == "split" else 1.0) for n, k in enumerate(kinds[: len(closes)]) if n and k != "none"]
     seen = pl.col("ts") <= FIRST + cut * DAY
     whole = bars.adjust(raw, events(*rows))
+    # Announced or not, what comes after t makes no difference.
     assert bars.adjust(raw.filter(seen), events(*rows).filter(seen)).equals(whole.filter(seen))
+    assert bars.adjust(raw.filter(seen), events(*rows)).equals(whole.filter(seen))
