@@ -25,6 +25,14 @@ def main() -> None:
     except FoxflowError as e:
         print(f"error: {e}", file=sys.stderr)
         sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read this has seen enough; without a place to go, what is still buffered would complain at the end.
+        sys.stdout = None
+        sys.exit(1)
+    except OSError as e:
+        # The machine's: a full disk, a name that is too long, a file where a folder should be.
+        print(f"error: {e.filename or 'output'}: {e.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

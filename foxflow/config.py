@@ -14,6 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from foxflow.errors import ConfigError, unknown
 
 Section = TypeVar("Section")
+# Forty years of sessions; more is a slip of the finger, which would overflow before it failed.
+LONGEST_HORIZON = 10_000
 SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
@@ -119,7 +121,9 @@ class Label:
     horizon: int
 
     def __post_init__(self) -> None:
-        _require(self.horizon >= 1, f"horizon = {self.horizon}; expected at least 1 bar")
+        _require(
+            1 <= self.horizon <= LONGEST_HORIZON, f"horizon = {self.horizon}; expected 1 to {LONGEST_HORIZON:,} bars"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +297,7 @@ def _document(path: str | Path) -> dict[str, Any]:
     else:
         where = str(path)
         try:
-            text = Path(path).read_text("utf-8")
+            text = Path(path).read_text("utf-8-sig")
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as e:
             raise ConfigError(
                 f"no config file at {where!r}; give the path of a TOML file or one of {', '.join(embedded())}"

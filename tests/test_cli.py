@@ -1,6 +1,7 @@
 """Listing and showing stay light, and bars go in and out of the store."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,27 @@ def test_help_and_models_list_load_no_heavy_library(arguments: list[str]) -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = json.loads(done.stdout.rsplit("MODULES ", 1)[1])
     assert set(modules) & HEAVY == set()
+
+
+def test_what_the_machine_refuses_is_one_line_and_exit_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for arguments, message in (
+        (("backtest", "a" * 300 + ".toml"), "File name too long"),
+        (("bars", "list", "--sample", "--out", str(tmp_path / "file" / "x")), "Not a directory"),
+    ):
+        done = foxflow(*arguments)
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert done.stderr.startswith("error: ")
+        assert message in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_and_a_full_disk_leave_no_traceback() -> None:
+    for redirection in ("| head -c 1", "> /dev/full"):
+        command = f"{shlex.join(FOXFLOW)} models list --json {redirection}"
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
 
 
 def test_models_show_lists_parameters_and_defaults() -> None:

@@ -1,5 +1,6 @@
 import tomllib
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_misspelt_section_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("section", "key", "value", "message"),
     [
-        ("label", "horizon", 0, r"\[label\] horizon = 0; expected at least 1 bar"),
+        ("label", "horizon", 0, r"\[label\] horizon = 0; expected 1 to 10,000 bars"),
         ("label", "horizon", 2.5, r"\[label\] horizon = 2.5 is float; expected int"),
         ("label", "horizon", True, r"\[label\] horizon = True is bool; expected int"),
         ("costs", "fee_bps", -1, r"fee_bps = -1.0; expected basis points"),
@@ -98,6 +99,12 @@ def test_a_set_that_is_no_assignment_is_refused(assignment: str) -> None:
 def test_another_model_runs_with_its_own_defaults_and_the_configs_own_keeps_its_options() -> None:
     assert config.load(TINY, model="ridge").model.options == {}
     assert config.load(TINY, model="mamba2").model.options["d_model"] == 8
+
+
+def test_a_byte_order_mark_before_the_first_section_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_text((resources.files("foxflow.sample") / "returns.toml").read_text("utf-8"), "utf-8-sig")
+    assert config.load(path) == config.load("returns")
 
 
 def test_broken_toml_names_file_and_place(tmp_path: Path) -> None:

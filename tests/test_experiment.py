@@ -165,6 +165,7 @@ def test_ridge_runs_with_its_own_defaults_and_gets_a_release_too(tmp_path: Path)
         ),
         (["--set", "data.calendar=XNYZ"], "unknown calendar 'XNYZ'"),
         (["--set", "data.bar=5m"], "5m"),
+        (["--set", f"label.horizon={10**30}"], "expected 1 to 10,000 bars"),
     ],
 )
 def test_a_users_error_is_one_clear_line_and_exit_1(arguments: list[str], message: str, tmp_path: Path) -> None:
