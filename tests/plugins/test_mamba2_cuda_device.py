@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from plugin_samples import VALID, fit, same_bits
 from scan_checks import assert_right, assert_same_bits, gradients, inputs
-from test_torch_plugins import VALID, fit, same_bits
 from torch import Tensor
 from torch_samples import one_thread  # noqa: F401
 

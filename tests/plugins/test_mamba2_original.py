@@ -1,8 +1,8 @@
 """What the system that foxflow descends from got wrong, row by row, and what else it meant to do.
 
-Rows 7 and 8, validation and accuracy, are in `test_torch_losses.py`. Asked of every Torch plugin in
-`test_torch_plugins.py`: row 9, one dtype throughout; row 10, resuming to the bit; warm start, a batch of one, the loss of
-the last bar.
+Rows 7 and 8, validation and accuracy, are in `test_torch_losses.py`. Asked of every Torch plugin: row 9, one dtype
+throughout, a batch of one, the loss of the last bar and warm start in `test_torch_plugins.py`; row 10, resuming to the
+bit, in `test_torch_resume.py`.
 """
 
 import dataclasses
