@@ -116,6 +116,8 @@ def retrain(
     `model`: another plugin on the same folds, with its own defaults. `checkpoints`: where an interrupted run left its
     fits, to go on from there.
     """
+    if checkpoints is not None:
+        _forget_old(checkpoints)
     times = dataset.bar_times(data)
     folds = splits.walk_forward(times, config.walk_forward)
     if folder is not None:
@@ -157,7 +159,6 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
     """
     started = time.monotonic()
     require_runnable(config)
-    forget_old_fits(folder)
     with scratch(folder) as work:
         stage("bars")
         adjusted = pull_bars(config, folder)
@@ -253,10 +254,10 @@ def write(
     return Result(target, summary)
 
 
-def forget_old_fits(folder: Path) -> None:
+def _forget_old(checkpoints: Path) -> None:
     """Remove unfinished fits that nobody went on with for `FITS_KEPT_DAYS`: their run was changed or given up."""
     oldest = time.time() - FITS_KEPT_DAYS * 86_400
-    for fit in (folder / FITS).glob("*"):
+    for fit in checkpoints.glob("*"):
         if max((p.stat().st_mtime for p in (fit, *fit.glob("*"))), default=oldest) < oldest:
             shutil.rmtree(fit, ignore_errors=True)
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from foxflow import release
+from foxflow import experiment, release
 
 TINY = Path(__file__).parent / "tiny.toml"
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
@@ -258,6 +258,17 @@ def test_a_run_killed_in_its_fits_goes_on_from_their_last_epochs_to_the_same_bit
     for epochs in before.values():
         assert set(epochs) <= set(history["seconds"])
     assert not (out / "fits").exists()
+
+
+def test_fits_that_nobody_went_on_with_for_30_days_are_removed(tmp_path: Path) -> None:
+    for name, days in (("old", 31), ("new", 29)):
+        (tmp_path / name).mkdir()
+        file = tmp_path / name / "unfinished.safetensors"
+        file.write_bytes(b"")
+        for path in (file, tmp_path / name):
+            os.utime(path, (time.time() - days * 86_400,) * 2)
+    experiment._forget_old(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["new"]
 
 
 def unfinished(out: Path) -> dict[str, list[float]]:

@@ -93,7 +93,6 @@ def backtest(
     settings = configs.load(config, overrides=overrides or [], model=model)
     experiment.require_runnable(settings)
     folder = experiment.home(out)
-    experiment.forget_old_fits(folder)
     with scratch(folder) as work:
         adjusted = pull_bars(settings, folder)
         data = build_dataset(settings, adjusted)

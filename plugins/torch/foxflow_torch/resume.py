@@ -54,14 +54,14 @@ class Fit:
 
 def key(fit: Fit, segments: Segments, valid: Dataset, training: Training) -> str:
     """Return the sha256 of all that decides a fit that has not begun: options, data, start and random numbers."""
-    digest = hashlib.sha256(json.dumps(dataclasses.asdict(training), sort_keys=True).encode())
-    for name, tensor in (*fit.tensors(), *_drawn(fit), *vars(segments).items()):
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.cpu().contiguous().numpy().tobytes())
-    for series in valid.series:
-        for array in (series.features, series.label, series.weight):
-            digest.update(array.tobytes())
-    return digest.hexdigest()
+    judged = {
+        f"valid.{number}.{name}": torch.from_numpy(getattr(series, name))
+        for number, series in enumerate(valid.series)
+        for name in ("features", "label", "weight")
+    }
+    return _digest(
+        dataclasses.asdict(training), {**dict(fit.tensors()), **dict(_drawn(fit)), **vars(segments), **judged}
+    )
 
 
 def save(fit: Fit, folder: Path, *, of: str) -> None:
@@ -84,6 +84,7 @@ def save(fit: Fit, folder: Path, *, of: str) -> None:
         "best_epoch": fit.best_epoch,
         "history": [dataclasses.asdict(epoch) for epoch in fit.history],
     }
+    # One bit that changed on the disk would else change the fit in silence.
     state["sha256"] = _digest(state, tensors)
     content = serialise({n: t.contiguous() for n, t in tensors.items()}, {checkpoint.METADATA_KEY: json.dumps(state)})
     try:
@@ -140,10 +141,10 @@ def _replace(folder: Path, content: bytes) -> None:
 
 
 def _digest(state: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
-    """Return the sha256 of all that a file holds: one bit that changed on the disk would change the fit in silence."""
+    """Return the sha256 of JSON values and tensors, each with its name and shape."""
     digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(name.encode())
+        digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
         digest.update(tensors[name].cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
 
