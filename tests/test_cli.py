@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_samples import sample_summary
 
-from foxflow import cli
+from foxflow.cli import backtest
 
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
 HEAVY = {
@@ -32,7 +32,7 @@ def foxflow(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_run_prints_its_forecasts_by_age_of_state(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._print_summary(sample_summary(verdict=["Nothing."], report="report.html"))
+    backtest.print_summary(sample_summary(verdict=["Nothing."], report="report.html"))
     printed = [line.strip("│ ").split("│") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line] for line in printed]
     assert ["state gap, largest of a fit", "1.23%"] in [row[:2] for row in cells]

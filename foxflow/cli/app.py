@@ -1,0 +1,43 @@
+"""The command `foxflow` itself, and the options that several commands share."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="foxflow")
+def app() -> None:
+    """Backtests with scheduled retraining: walk-forward forecasts scored after costs, and an ONNX release."""
+
+
+def with_out(command: Command) -> Command:
+    """Add --out: where store, runs and releases live."""
+    help_ = "Folder of store, runs and releases; else $FOXFLOW_HOME, else ./data."
+    return click.option("--out", type=click.Path(path_type=Path, file_okay=False), help=help_)(command)
+
+
+def with_json(command: Command) -> Command:
+    """Add --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")(command)
+
+
+def with_sample(command: Command) -> Command:
+    """Add --sample."""
+    return click.option("--sample", is_flag=True, help="The embedded sample instead of the store.")(command)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into one line and exit 130; by then everything half done has been removed but unfinished fits."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted; the same command again goes on from the last epoch of every fit", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,117 @@
+"""`foxflow backtest`, and the table it prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from foxflow.cli.app import app, interruptible, with_json, with_out
+from foxflow.cli.printing import print_json, print_rows
+from foxflow.errors import ConfigError
+
+
+@app.command()
+@click.argument("config", default="returns")
+@click.option(
+    "--model", metavar="NAME", help="Run this model, with its own defaults if it is another than the config's."
+)
+@click.option("--symbols", metavar="A,B", help="Only these symbols, separated by commas.")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override the config; may be repeated."
+)
+@with_out
+@with_json
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def backtest(
+    config: str,
+    model: str | None,
+    symbols: str | None,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Retrain fold by fold, forecast out of sample, score after costs; write a report and a release.
+
+    CONFIG is a TOML file or the name of an embedded config: returns (the default) or volatility.
+    """
+    from foxflow import config as configs
+    from foxflow import experiment
+    from foxflow.progress import FoldBars
+
+    overrides = list(assignments)
+    if symbols is not None:
+        chosen = [s.strip() for s in symbols.split(",") if s.strip()]
+        if not chosen:
+            raise ConfigError(
+                f"--symbols {symbols!r} names no symbol; expected names separated by commas, as in AAPL,IBM"
+            )
+        overrides.append(f"data.symbols={json.dumps(chosen)}")
+    settings = configs.load(config, overrides=overrides, model=model)
+    with interruptible(), FoldBars(quiet=quiet or as_json) as view:
+        result = experiment.run(settings, experiment.home(out), stage=view.stage, progress=view.progress)
+    if as_json:
+        print_json(result.summary)
+    else:
+        print_summary(result.summary)
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print the run as a table: strategy and buy-and-hold, forecasts, and where the files are."""
+    low, high = summary["sharpe_ci95"]
+    rows = [
+        {
+            "": "span",
+            "strategy": f"{summary['first_ts'][:10]} to {summary['last_ts'][:10]}",
+            "buy and hold": "the same",
+        },
+        _row("total return", summary["total_return"], summary["benchmark_total_return"], "{:.1%}"),
+        _row("Sharpe ratio", summary["sharpe"], summary["benchmark_sharpe"], "{:.2f}"),
+        {
+            "": "Sharpe 95 % interval",
+            "strategy": f"{_number(low, '{:.2f}')} to {_number(high, '{:.2f}')}",
+            "buy and hold": "",
+        },
+        _row("largest drawdown", summary["max_drawdown"], summary["benchmark_max_drawdown"], "{:.1%}"),
+        _row("turnover a year", summary["turnover"], None, "{:.1f}"),
+        _row("fills", summary["n_fills"], None, "{}"),
+        _row("costs", summary["cost_total"], None, "{:,.0f}"),
+        {
+            "": "IC (t)",
+            "strategy": f"{_number(summary['ic'], '{:.3f}')} ({_number(summary['ic_t'], '{:.1f}')})",
+            "buy and hold": "",
+        },
+        {
+            "": "rank IC (t)",
+            "strategy": f"{_number(summary['rank_ic'], '{:.3f}')} ({_number(summary['rank_ic_t'], '{:.1f}')})",
+            "buy and hold": "",
+        },
+        _row("hit rate", summary["hit_rate"], None, "{:.1%}"),
+        _row("state gap, largest of a fit", summary["state_gap"], None, "{:.2%}"),
+        _row("folds that learned", f"{summary['folds_that_learned']} of {summary['n_folds']}", None, "{}"),
+    ]
+    title = (
+        f"{summary['experiment']}, {summary['model']}: {summary['n_folds']} folds, {summary['n_forecasts']} forecasts"
+    )
+    print_rows(rows, as_json=False, title=title)
+    print_rows(summary["ages"], as_json=False, title="forecasts by age of state, in bars since its warm-up")
+    if summary["forecasters"]:
+        print_rows(summary["forecasters"], as_json=False, title="forecasts of log volatility")
+    for line in summary["verdict"]:
+        print(line)
+    for name in ("report", "release"):
+        print(f"{name}: {summary[name]}")
+    print(f"forecasts sha256: {summary['forecasts_sha256']}\nseconds: {summary['seconds']:.0f}")
+
+
+def _row(name: str, strategy: object, benchmark: object, form: str) -> dict[str, Any]:
+    return {
+        "": name,
+        "strategy": _number(strategy, form),
+        "buy and hold": "" if benchmark is None else _number(benchmark, form),
+    }
+
+
+def _number(value: object, form: str) -> str:
+    return "n/a" if value is None else form.format(value)
