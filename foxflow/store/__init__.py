@@ -1,16 +1,20 @@
 """The store: bars, splits and dividends in one DuckDB file; the only SQL for bars.
 
-Both tables are append-only and bitemporal: a row says what was known from `known_at` on, a correction is a new row
-with a later `known_at`. A bulk import sets `known_at = ts + delay`, never the clock, so a past night can be replayed.
+Every table is append-only and bitemporal: a row says what was known from `known_at` on, a correction is a new row
+with a later `known_at`, of a bar in a table of revisions. A bulk import sets `known_at = ts + delay`, never the clock,
+so a past night can be replayed.
 """
 
-from foxflow.store.bars import LIST_SCHEMA, correct_bars, list_bars, read_bars, write_bars
+from foxflow.store.additions import CONFLICTS, Conflict, correct_bars, write_bars
+from foxflow.store.bars import LIST_SCHEMA, list_bars, read_bars, read_first, revision_times
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.events import read_events, write_events
 from foxflow.store.tables import Counts
 
 __all__ = [
+    "CONFLICTS",
     "LIST_SCHEMA",
+    "Conflict",
     "Counts",
     "Transaction",
     "connect",
@@ -18,6 +22,8 @@ __all__ = [
     "list_bars",
     "read_bars",
     "read_events",
+    "read_first",
+    "revision_times",
     "transaction",
     "write_bars",
     "write_events",

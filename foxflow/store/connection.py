@@ -10,20 +10,11 @@ from pathlib import Path
 import duckdb
 
 from foxflow.errors import DataError
+from foxflow.store.schema import FIRST_TABLES, migrate
 
 WAIT_S = 30.0
-# No PRIMARY KEY: its index makes the file eight times larger and inserts six times slower. Every write checks keys.
-TABLES = """
-create table if not exists bars (
-    symbol varchar not null, bar varchar not null, ts timestamptz not null,
-    open double not null, high double not null, low double not null, close double not null, volume double not null,
-    known_at timestamptz not null
-);
-create table if not exists events (
-    symbol varchar not null, ts timestamptz not null, kind varchar not null, value double not null,
-    known_at timestamptz not null
-);
-"""
+# DuckDB would take most of the machine's memory for a large import; what does not fit goes to a folder beside the file.
+WRITER_MEMORY = "768MB"
 
 
 @dataclass(frozen=True)
@@ -98,8 +89,10 @@ def transaction(path: str | Path, *, wait_s: float = WAIT_S) -> Iterator[Transac
         raise DataError(f"no store can be made at {str(path)!r}: {e}; give a path in a folder you can write to") from e
     with connect(path, read_only=False, wait_s=wait_s) as connection:
         # A block that fails skips the commit, and closing the connection rolls back.
+        connection.execute(f"set memory_limit = '{WRITER_MEMORY}'")
         connection.execute("begin")
-        connection.execute(TABLES)
+        has_tables(connection, path)
+        migrate(connection)
         yield Transaction(path, connection)
         connection.execute("commit")
 
@@ -112,6 +105,6 @@ def within(store: str | Path | Transaction) -> AbstractContextManager[Transactio
 def has_tables(con: duckdb.DuckDBPyConnection, path: str | Path) -> bool:
     """Return whether the store has its tables yet; a database of other tables is refused."""
     tables = {row[0] for row in con.sql("select table_name from duckdb_tables()").fetchall()}
-    if tables and not {"bars", "events"} <= tables:
+    if tables and not tables >= FIRST_TABLES:
         raise DataError(f"{path} is a database of other tables ({', '.join(sorted(tables))}); give a store of foxflow")
     return bool(tables)

@@ -18,10 +18,16 @@ NO_DELAY = timedelta(0)
 
 @dataclass(frozen=True)
 class Counts:
-    """What a write did: rows added, and rows skipped because they stood there already."""
+    """What a write did with its rows: their sum is the number of rows written.
+
+    `present` stood there already, with these values; `kept` stood there with others, which stay; `corrected` stood
+    there with others, which now have a later revision.
+    """
 
     added: int
     present: int
+    corrected: int = 0
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ def append(inside: Transaction, table: Keyed, rows: pl.DataFrame, *, where: str)
     pairs = ", ".join(f"any_value(i.{v}) as {v}, arg_max(b.{v}, b.known_at) as stored_{v}" for v in table.values)
     # A row is there already when its values are any revision's: a file imported again after a correction is no news.
     conflict = con.sql(
-        f"with seen as (select {key}, {equal(table)} as same, any_value(i.known_at) as known_at, "
+        f"with seen as (select {key}, bool_or({equal(table)}) as same, any_value(i.known_at) as known_at, "
         f"min(b.known_at) as stored_known_at, {pairs} "
         f"from incoming i join {table.name} b using ({key}) group by {key}) "
         "select *, count(*) over () as conflicts from seen where not same or stored_known_at <> known_at "
@@ -56,10 +62,9 @@ def append(inside: Transaction, table: Keyed, rows: pl.DataFrame, *, where: str)
     return Counts(added=added, present=len(rows) - added)
 
 
-def equal(table: Keyed, *, newest: bool = False) -> str:
-    """Return the SQL that tells whether a new row's values are those of any stored revision, or of the newest."""
-    equal = " and ".join(f"b.{v} = i.{v}" for v in table.values)
-    return f"arg_max({equal}, b.known_at)" if newest else f"bool_or({equal})"
+def equal(table: Keyed, *, stored: str = "b") -> str:
+    """Return the SQL that tells whether a new row `i` has the values of a stored one."""
+    return " and ".join(f"{stored}.{v} is not distinct from i.{v}" for v in table.values)
 
 
 def conflict_of(place: str, table: Keyed, row: dict[str, Any]) -> DataError:
@@ -112,9 +117,14 @@ def read(
 
 def known(rows: pl.DataFrame, delay: timedelta) -> pl.DataFrame:
     """Return rows with the time they were known, `delay` after their `ts`."""
+    return rows.with_columns(known_at=pl.col("ts") + nonnegative(delay))
+
+
+def nonnegative(delay: timedelta) -> timedelta:
+    """Return a delay; one below zero is refused."""
     if delay < NO_DELAY:
         raise DataError(f"delay = {delay}; expected zero or more, for nothing is known before its ts")
-    return rows.with_columns(known_at=pl.col("ts") + delay)
+    return delay
 
 
 def aware(instant: datetime, name: str) -> datetime:

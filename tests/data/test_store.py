@@ -123,7 +123,7 @@ def test_as_of_hides_what_was_not_yet_known(path: Path) -> None:
 def test_a_correction_is_read_from_when_it_was_known(path: Path) -> None:
     store.write_bars(path, daily_bars([10, 20, 30]), bar="1d")
     learned = FIRST + 10 * DAY
-    assert store.correct_bars(path, daily_bars([10, 25]), bar="1d", known_at=learned) == store.Counts(1, 1)
+    assert store.correct_bars(path, daily_bars([10, 25]), bar="1d", known_at=learned) == store.Counts(0, 1, corrected=1)
     assert store.read_bars(path, bar="1d", as_of=learned - timedelta(seconds=1)).equals(daily_bars([10, 20, 30]))
     assert store.read_bars(path, bar="1d", as_of=learned).equals(daily_bars([10, 25, 30]))
     assert store.read_bars(path, bar="1d").equals(daily_bars([10, 25, 30]))
