@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - the only names put into SQL are constants of this package; values are parameters.
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import polars as pl
 from foxflow.bars import BAR_SCHEMA, TS, bar_length
 from foxflow.errors import DataError, unknown
 from foxflow.store.connection import connect, has_tables
+from foxflow.store.order import in_order, with_newest
 from foxflow.store.schema import source
 from foxflow.store.tables import Keyed, aware
 
@@ -34,98 +36,78 @@ def read_bars(
         When the store is absent, damaged or empty, has no bars of that length or symbol, or none known by `as_of`.
     """
     with connect(path, read_only=True) as con:
-        asked = _asked(bar, symbols, as_of)
-        frame = _first(con, path, bar, symbols, asked)
+        asked = _Asked(bar_name(bar), tuple(symbols), as_of)
+        frame = _first(con, path, asked)
         later = _select(con, "revisions", [*BAR_SCHEMA, "known_at"], asked)
-        return _with_newest(frame, later) if len(later) else frame
+        return with_newest(frame, later, values=BARS.values) if len(later) else frame
 
 
 def read_first(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> pl.DataFrame:
     """Return bars as `read_bars` does, with the values of each that were known first, whatever was corrected later."""
     with connect(path, read_only=True) as con:
-        return _first(con, path, bar, symbols, _asked(bar, symbols, None))
+        return _first(con, path, _Asked(bar_name(bar), tuple(symbols)))
 
 
 def revision_times(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> list[datetime]:
     """Return the distinct times at which a correction of these bars became known, ascending; none is a valid answer."""
     with connect(path, read_only=True) as con:
-        later = _select(con, "revisions", ["known_at"], _asked(bar, symbols, None), distinct=True)
-        return later["known_at"].sort().to_list()
+        if not has_tables(con, path):
+            return []
+        asked = _Asked(bar_name(bar), tuple(symbols))
+        return _select(con, "revisions", ["distinct known_at"], asked)["known_at"].sort().to_list()
 
 
-def _asked(bar: str, symbols: Sequence[str], as_of: datetime | None) -> dict[str, tuple[str, object]]:
-    """Return conditions in SQL, each with the value of its parameter, by its name."""
-    asked: dict[str, tuple[str, object]] = {"bar": ("bar = $bar", bar_name(bar))}
-    if symbols:
-        asked["symbols"] = ("symbol in (select unnest($symbols))", list(symbols))
-    if as_of is not None:
-        asked["as_of"] = ("known_at <= $as_of", aware(as_of, "as_of"))
-    return asked
+@dataclass(frozen=True)
+class _Asked:
+    """Which bars are asked for."""
+
+    bar: str
+    symbols: tuple[str, ...]
+    as_of: datetime | None = None
+
+    def conditions(self) -> dict[str, tuple[str, object]]:
+        """Return conditions in SQL, each with the value of its parameter, by the name of that."""
+        found: dict[str, tuple[str, object]] = {"bar": ("bar = $bar", self.bar)}
+        if self.symbols:
+            found["symbols"] = ("symbol in (select unnest($symbols))", list(self.symbols))
+        if self.as_of is not None:
+            found["as_of"] = ("known_at <= $as_of", aware(self.as_of, "as_of"))
+        return found
 
 
 def _select(
-    con: duckdb.DuckDBPyConnection,
-    table: str,
-    columns: Sequence[str],
-    asked: dict[str, tuple[str, object]],
-    *,
-    distinct: bool = False,
+    con: duckdb.DuckDBPyConnection, table: str, columns: Sequence[str], asked: _Asked, *, then: str = ""
 ) -> pl.DataFrame:
+    conditions = asked.conditions()
+    where = " and ".join(sql for sql, _ in conditions.values())
     frame: pl.DataFrame = con.sql(
-        f"select {'distinct ' if distinct else ''}{', '.join(columns)} from {source(con, table)} "
-        f"where {' and '.join(sql for sql, _ in asked.values())}",
-        params={name: value for name, (_, value) in asked.items()},
+        f"select {', '.join(columns)} from {source(con, table)} where {where} {then}",
+        params={name: value for name, (_, value) in conditions.items()},
     ).pl()
     return frame
 
 
-def _first(
-    con: duckdb.DuckDBPyConnection,
-    path: str | Path,
-    bar: str,
-    symbols: Sequence[str],
-    asked: dict[str, tuple[str, object]],
-) -> pl.DataFrame:
+def _first(con: duckdb.DuckDBPyConnection, path: str | Path, asked: _Asked) -> pl.DataFrame:
     """Return the first known values of the bars asked for, or say why there are none."""
-    name = bar_name(bar)
     if not has_tables(con, path):
         raise DataError(f"{path} holds no bars; import some first")
-    frame = _in_order(_select(con, "bars", list(BAR_SCHEMA), asked).cast(BAR_SCHEMA))
-    if frame.is_empty() or not set(symbols) <= set(frame["symbol"].gather(_starts(frame))):
-        _explain_missing(_listing(con, path), path, name, symbols)
-    if frame.is_empty():
-        as_of = asked["as_of"][1]
-        raise DataError(f"{path} holds no bars of {name} that were known at {as_of}; ask for a later time")
-    return frame
-
-
-def _starts(frame: pl.DataFrame) -> pl.Series:
-    """Return the rows at which another symbol starts, the first row among them."""
-    return frame["symbol"].ne_missing(frame["symbol"].shift(1)).arg_true()
-
-
-def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return bars sorted by (symbol, ts); rows of one ordered import are so already, and a look is cheap."""
-    starts = _starts(frame)
-    symbols, rising = frame["symbol"].gather(starts), frame["ts"] > frame["ts"].shift(1)
-    if symbols.n_unique() == len(symbols) and symbols.is_sorted() and rising.scatter(starts, True).all():
-        return frame
-    return frame.sort("symbol", "ts")
-
-
-def _with_newest(frame: pl.DataFrame, later: pl.DataFrame) -> pl.DataFrame:
-    """Return sorted bars with the values of their last revision, found by position and not by a join of every bar."""
-    newest = later.sort("known_at").unique(["symbol", "ts"], keep="last").sort("symbol", "ts")
-    starts = _starts(frame)
-    ends = [*starts[1:], len(frame)]
-    spans = {s: (a, b) for s, a, b in zip(frame["symbol"].gather(starts), starts, ends, strict=True)}
-    at = []
-    for (symbol,), rows in newest.partition_by("symbol", as_dict=True, maintain_order=True).items():
-        first, last = spans[symbol]
-        at.append(frame["ts"][first:last].search_sorted(rows["ts"]) + first)
-    rows = pl.concat(at)
-    assert frame["ts"].gather(rows).equals(newest["ts"])
-    return frame.with_columns(frame[v].scatter(rows, newest[v]) for v in BARS.values)
+    # A row's number, which only a table has: where one symbol's end before the next one's begin, the names need not be
+    # fetched with the rows, which takes as long as all other columns.
+    spans = (
+        ["min(rowid) as first", "max(rowid) as last"] if source(con, "bars") == "bars" else ["0 as first", "0 as last"]
+    )
+    counts = _select(con, "bars", ["symbol", "count(*) as rows", *spans], asked, then="group by symbol order by first")
+    if counts.is_empty() or not set(asked.symbols) <= set(counts["symbol"]):
+        _explain_missing(_listing(con, path), path, asked.bar, asked.symbols)
+    if counts.is_empty():
+        raise DataError(f"{path} holds no bars of {asked.bar} that were known at {asked.as_of}; ask for a later time")
+    if (counts["first"] > counts["last"].shift(1)).all():
+        frame = _select(con, "bars", [c for c in BAR_SCHEMA if c != "symbol"], asked)
+        names = [pl.repeat(name, rows, eager=True) for name, rows in counts.select("symbol", "rows").rows()]
+        frame = frame.insert_column(0, pl.concat(names, rechunk=True).alias("symbol"))
+    else:
+        frame = _select(con, "bars", list(BAR_SCHEMA), asked)
+    return in_order(frame.cast(BAR_SCHEMA))
 
 
 def _explain_missing(present: pl.DataFrame, path: str | Path, bar: str, symbols: Sequence[str]) -> None:

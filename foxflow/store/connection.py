@@ -40,6 +40,8 @@ def connect(path: str | Path, *, read_only: bool, wait_s: float = WAIT_S) -> Ite
     connection = _open(path, read_only=read_only, wait_s=wait_s)
     try:
         connection.execute("set TimeZone = 'UTC'")
+        # Text as Polars holds it, which then need not be copied.
+        connection.execute("set produce_arrow_string_view = true")
         yield connection
     except duckdb.Error as e:
         raise _unusable(path, e) from e
