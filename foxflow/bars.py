@@ -13,6 +13,7 @@ import polars as pl
 from foxflow.errors import DataError
 
 TS = pl.Datetime("us", "UTC")
+# Only the volume may be null: not known, as of quotes.
 BAR_SCHEMA = pl.Schema(
     {
         "symbol": pl.String(),
@@ -126,8 +127,8 @@ def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:
     Raises
     ------
     DataError
-        On a wrong schema, a null, a repeated (symbol, ts), a high or low that the other prices break, or a
-        negative volume: naming the place, the count and the first case.
+        On a wrong schema, a price that is null, a number that is not finite, a repeated (symbol, ts), a high or low
+        that the other prices break, or a negative volume: naming the place, the count and the first case.
     """
     if bars.schema != BAR_SCHEMA:
         raise DataError(f"{where}: columns {dict(bars.schema)}; expected {dict(BAR_SCHEMA)}")
@@ -145,9 +146,10 @@ def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:
 def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return what is wrong with raw bars, one row a finding (`FINDING_SCHEMA`), severe first.
 
-    Severe findings break an invariant; a warning is a thing to look at: a bar without volume, a price that is not
-    positive (valid for some futures, but no logarithmic return exists there), an overnight jump of 40 % or more that no
-    recorded split or dividend in `events` (`EVENT_SCHEMA`) explains.
+    Severe findings break an invariant; a warning is a thing to look at: bars whose volume is not known (one row a
+    symbol, at the first), a bar without volume, a price that is not positive (valid for some futures, but no
+    logarithmic return exists there), an overnight jump of 40 % or more that no recorded split or dividend in `events`
+    (`EVENT_SCHEMA`) explains.
     """
     price = [pl.col(c) for c in PRICES]
     known = pl.DataFrame(schema=EVENT_SCHEMA) if events is None else events
@@ -155,9 +157,13 @@ def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFram
         expected_open=(pl.col("previous") - pl.col("dividend")) / pl.col("split")
     )
     expected = pl.col("expected_open")
-    finite = pl.all_horizontal([p.is_finite().fill_null(False) for p in (*price, pl.col("volume"))])
+    # Quotes have no volume: null says so, and is no fault.
+    finite = pl.all_horizontal(
+        [p.is_finite().fill_null(False) for p in price] + [pl.col("volume").is_finite().fill_null(True)]
+    )
+    unknown = pl.col("volume").is_null()
     rules = [
-        ("missing value", "severe", ~finite, pl.lit("a price or the volume is null or not finite")),
+        ("missing value", "severe", ~finite, pl.lit("a price is null, or a number not finite")),
         (
             "repeated bar",
             "severe",
@@ -171,6 +177,12 @@ def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFram
             pl.format("open {} high {} low {} close {}", *price),
         ),
         ("negative volume", "severe", pl.col("volume") < 0, pl.format("volume {}", "volume")),
+        (
+            "volume unknown",
+            "warning",
+            unknown & (pl.col("ts") == pl.col("ts").filter(unknown).min().over("symbol")),
+            pl.format("{} of {} bars", unknown.sum().over("symbol"), pl.len().over("symbol")),
+        ),
         ("zero volume", "warning", pl.col("volume") == 0, pl.lit("no trade in this bar")),
         ("price not positive", "warning", pl.min_horizontal(price) <= 0, pl.format("low {}", "low")),
         (

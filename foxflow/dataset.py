@@ -312,7 +312,8 @@ def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) 
         if never:
             raise DataError(
                 f"feature {never[0]!r} has no value on any bar of {', '.join(s.symbol for s in data.series)} (a "
-                "volume of 0, or too few bars); take it out of [features] names or import bars that have it"
+                "volume that is 0 or not known, or too few bars); take it out of [features] names or import bars that "
+                "have it"
             )
         raise DataError(
             f"fold {fold.number}: no bar of {', '.join(s.symbol for s in data.series)} has its {data.lookback} bars of "

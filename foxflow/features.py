@@ -1,7 +1,8 @@
 """Features: numbers known at `ts`, unit-free per symbol, each declaring the bars it reads.
 
 An expression is written for one symbol's bars in time order, with prices adjusted by `bars.adjust`; it must not read
-a later bar. Where a feature does not exist (too few bars, a price that is not positive, no volume) it is null.
+a later bar. Where a feature does not exist (too few bars, a price that is not positive, a volume that is 0 or not
+known) it is null.
 """
 
 import math
@@ -48,7 +49,8 @@ def _range() -> pl.Expr:
 
 
 def _volume_ratio() -> pl.Expr:
-    return pl.when(pl.col("volume") > 0).then((pl.col("volume") / pl.col("volume").rolling_mean(20)).log())
+    mean = pl.col("volume").rolling_mean(20)
+    return pl.when((pl.col("volume") > 0) & (mean > 0)).then((pl.col("volume") / mean).log())
 
 
 def _drawdown() -> pl.Expr:

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from conftest import daily_bars
 
-from foxflow import features
+from foxflow import dataset, features
 from foxflow.errors import ConfigError
 from foxflow.features import FEATURES
 
@@ -67,6 +67,24 @@ def test_a_price_that_is_not_positive_gives_null_not_nan() -> None:
     assert values[30] is None
     assert values[31] is None
     assert values[-1] is not None
+
+
+def test_an_unknown_volume_gives_null_wherever_the_mean_reads_it() -> None:
+    bars = daily_bars([10.0] * 60).with_columns(
+        volume=pl.when(pl.int_range(pl.len()) == 25).then(None).otherwise("volume")
+    )
+    values = features.compute(bars, ["volume_ratio"])["volume_ratio"]
+    assert [i for i, v in enumerate(values) if v is not None] == [*range(19, 25), *range(45, 60)]
+    assert set(values.drop_nulls()) == {0.0}
+    data = dataset.build(bars, feature_names=["volume_ratio", "range"], label_name="forward_return", horizon=1)
+    assert [*np.flatnonzero(data.series[0].valid)] == [*range(19, 25), *range(45, 60)]
+
+
+def test_bars_without_any_volume_keep_every_feature_that_reads_prices(stocks: pl.DataFrame) -> None:
+    bare = stocks.with_columns(volume=pl.lit(None, dtype=pl.Float64))
+    table, whole = features.compute(bare, list(FEATURES)), features.compute(stocks, list(FEATURES))
+    assert table.drop("volume_ratio").equals(whole.drop("volume_ratio"))
+    assert table["volume_ratio"].null_count() == len(table)
 
 
 def test_an_unknown_feature_names_the_nearest() -> None:

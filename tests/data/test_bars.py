@@ -84,7 +84,8 @@ def test_require_sorts_by_symbol_and_time() -> None:
         ("close", None, "missing value"),
         ("open", float("nan"), "missing value"),
         ("high", float("inf"), "missing value"),
-        ("volume", None, "missing value"),
+        ("volume", float("nan"), "missing value"),
+        ("volume", float("inf"), "missing value"),
         ("volume", -1.0, "negative volume"),
         ("high", 19.5, "high or low"),
         ("low", 20.5, "high or low"),
@@ -118,6 +119,20 @@ def test_check_warns_of_idle_bars_prices_below_zero_and_jumps() -> None:
         (3, "price not positive", "warning"),
         (5, "jump", "warning"),
     ]
+
+
+def test_an_unknown_volume_is_no_fault_but_is_counted_once_a_symbol() -> None:
+    odd = pl.col("ts").dt.day() % 2 == 0
+    bare = daily_bars([10, 20, 30, 40]).with_columns(volume=pl.when(odd).then(None).otherwise("volume"))
+    both = pl.concat([bare, daily_bars([5, 5], symbol="BBB")])
+    assert bars.require(both, where="here")["volume"].to_list() == [1000, None, 1000, None, 1000, 1000]
+    found = bars.check(both).filter(pl.col("check") != "jump")
+    assert found.rows() == [("AAA", FIRST + DAY, "volume unknown", "warning", "2 of 4 bars")]
+
+
+def test_adjusting_an_unknown_volume_leaves_it_unknown() -> None:
+    bare = daily_bars([100, 50]).with_columns(volume=pl.lit(None, dtype=pl.Float64))
+    assert bars.adjust(bare, events((1, "split", 2.0)))["volume"].to_list() == [None, None]
 
 
 def test_check_takes_a_recorded_split_for_no_jump() -> None:
