@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,16 @@ _SOUND = (
     "and high >= greatest(open, low, close) and low <= least(open, close), false) "
     "and coalesce(isfinite(volume) and volume >= 0, true) and symbol is not null and ts is not null"
 )
+_WITHIN = "symbol between $from_symbol and $to_symbol and ts between $first and $last"
+_JUDGED = (
+    "create or replace temp table judged (symbol varchar, ts timestamptz, "
+    + "".join(f"{v} double, " for v in BARS.values)
+    + "same bool, newest_same bool, repeated bool, stored_known_at timestamptz, newest_known_at timestamptz, "
+    + "newest struct("
+    + ", ".join(f"{v} double" for v in BARS.values)
+    + "))"
+)
+PIECE_ROWS = 2_000_000
 _IN_ORDER = "before is null or before < symbol or (before = symbol and before_ts < ts)"
 
 
@@ -86,6 +97,31 @@ def correct_bars(store: str | Path | Transaction, bars: pl.DataFrame, *, bar: st
         return _write(inside, spans, bar=name, delay=NO_DELAY, where=where, conflict="correct", known_at=learned)
 
 
+@dataclass(frozen=True)
+class _Span:
+    """A number of rows that lie between two symbols and two times."""
+
+    from_symbol: str
+    to_symbol: str
+    first: datetime
+    last: datetime
+    rows: int
+
+    def limits(self) -> dict[str, object]:
+        """Return the parameters of `_WITHIN`."""
+        return {name: value for name, value in asdict(self).items() if name != "rows"}
+
+
+def _joined(spans: list[_Span]) -> _Span:
+    return _Span(
+        spans[0].from_symbol,
+        spans[-1].to_symbol,
+        min(s.first for s in spans),
+        max(s.last for s in spans),
+        sum(s.rows for s in spans),
+    )
+
+
 def _known_at(conflict: str, known_at: datetime | None) -> datetime | None:
     if conflict not in CONFLICTS:
         raise DataError(f"conflict = {conflict!r}; expected {', '.join(CONFLICTS)}")
@@ -97,8 +133,8 @@ def _known_at(conflict: str, known_at: datetime | None) -> datetime | None:
 
 
 @contextmanager
-def _incoming(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Give SQL the rows as `incoming` and their `spans`; yield (symbol, first ts, last ts, rows) of each symbol."""
+def _incoming(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: str) -> Iterator[list[_Span]]:
+    """Give SQL the rows as `incoming` and their `spans`; yield that of each symbol."""
     if isinstance(rows, Path):
         con.execute(f"create or replace temp view incoming as {_scan(rows, where)}")
     else:
@@ -114,7 +150,7 @@ def _incoming(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: 
         spans = con.execute("select * from spans order by symbol").fetchall()
         if isinstance(rows, Path):
             _require_sound(con, spans, where)
-        yield [span[:4] for span in spans]
+        yield [_Span(symbol, symbol, *span) for symbol, *span in (s[:4] for s in spans)]
     finally:
         con.execute("drop table if exists spans")
         if isinstance(rows, Path):
@@ -158,7 +194,7 @@ def _require_sound(con: duckdb.DuckDBPyConnection, spans: list[tuple[Any, ...]],
 
 def _write(
     inside: Transaction,
-    spans: list[tuple[Any, ...]],
+    spans: list[_Span],
     *,
     bar: str,
     delay: timedelta,
@@ -166,74 +202,98 @@ def _write(
     conflict: str,
     known_at: datetime | None,
 ) -> Counts:
-    con, total = inside.connection, sum(span[3] for span in spans)
-    new = f"select symbol, $bar, ts, {', '.join(BARS.values)}, ts + $delay from incoming"
+    con, total = inside.connection, sum(span.rows for span in spans)
+    fixed = {"bar": bar, "delay": delay}
+    new = f"insert into bars select symbol, $bar, ts, {', '.join(BARS.values)}, ts + $delay from incoming"
     if not spans or not _overlaps(con, spans, bar):
         if spans:
-            con.execute(f"insert into bars {new}", {"bar": bar, "delay": delay})
+            con.execute(new, fixed)
         return Counts(added=total, present=0)
-    _judge(con, spans, bar=bar, delay=delay, known_at=known_at)
-    corrected = kept = 0
+    con.execute(_JUDGED)
+    # One piece after another, so that no join outgrows the memory.
+    with_new = [p for p in _pieces(spans) if _judge(con, p, bar=bar, delay=delay, known_at=known_at)]
+    corrected = kept = added = 0
     if conflict == "refuse":
         _refuse(inside, bar=bar, delay=delay, where=where)
     elif conflict == "keep":
         kept = con.execute("select count(*) from judged where not same").fetchall()[0][0]
     else:
         corrected = _correct(inside, bar=bar, known_at=known_at)
-    added = con.execute(
-        f"insert into bars {new} anti join (select symbol, ts from bars where bar = $bar) using (symbol, ts) "
-        "order by symbol, ts",
-        {"bar": bar, "delay": delay},
-    ).fetchall()[0][0]
+    for piece in with_new:
+        added += con.execute(
+            f"{new} anti join (select symbol, ts from bars where bar = $bar and {_WITHIN}) using (symbol, ts) "
+            f"where {_WITHIN} order by symbol, ts",
+            fixed | piece.limits(),
+        ).fetchall()[0][0]
     con.execute("drop table judged")
     return Counts(added=added, present=total - added - corrected - kept, corrected=corrected, kept=kept)
 
 
-def _overlaps(con: duckdb.DuckDBPyConnection, spans: list[tuple[Any, ...]], bar: str) -> bool:
+def _overlaps(con: duckdb.DuckDBPyConnection, spans: list[_Span], bar: str) -> bool:
     """Return whether a stored bar lies within the times of an incoming symbol: else every row is new."""
-    # The outermost times are constants that whole blocks of the table can be skipped by.
+    # The outermost symbols and times are constants that whole blocks of the table can be skipped by.
     found = con.sql(
         "select 1 from bars b join spans s on b.symbol = s.symbol and b.ts between s.first_ts and s.last_ts "
-        "where b.bar = $bar and b.ts between $first and $last limit 1",
-        params={"bar": bar, "first": min(span[1] for span in spans), "last": max(span[2] for span in spans)},
+        f"where b.bar = $bar and b.{_WITHIN.replace(' and ts', ' and b.ts')} limit 1",
+        params={"bar": bar} | _joined(spans).limits(),
     ).fetchall()
     return bool(found)
 
 
+def _pieces(spans: list[_Span]) -> Iterator[_Span]:
+    """Yield spans that together hold every row once, each of about `PIECE_ROWS` or fewer."""
+    several: list[_Span] = []
+    for span in spans:
+        if several and sum(s.rows for s in several) + span.rows > PIECE_ROWS:
+            yield _joined(several)
+            several = []
+        several.append(span)
+        if span.rows > PIECE_ROWS:
+            yield from _cut(several.pop())
+    if several:
+        yield _joined(several)
+
+
+def _cut(span: _Span) -> Iterator[_Span]:
+    """Yield parts of equal time of one symbol's span."""
+    n = -(-span.rows // PIECE_ROWS)
+    step, tick = (span.last - span.first) / n, timedelta(microseconds=1)
+    for i in range(n):
+        last = span.last if i == n - 1 else span.first + (i + 1) * step - tick
+        yield replace(span, first=span.first + i * step, last=last, rows=span.rows // n)
+
+
 def _judge(
-    con: duckdb.DuckDBPyConnection,
-    spans: list[tuple[Any, ...]],
-    *,
-    bar: str,
-    delay: timedelta,
-    known_at: datetime | None,
-) -> None:
-    """Make the table `judged`: each incoming bar that is stored with other values, another time, or a revision."""
-    values = ", ".join(f"i.{v}" for v in BARS.values)
-    stored = ", ".join(f"b.{v}" for v in BARS.values)
-    con.execute(
-        f"create or replace temp table judged as with stored as (select * from bars where bar = $bar "
-        "and ts between $first and $last), later as (select * from revisions where bar = $bar), touched as ("
-        f"select i.symbol, i.ts from incoming i join stored b using (symbol, ts) "
-        f"where not ({equal(BARS)}) or b.known_at <> i.ts + $delay "
-        "union select symbol, ts from incoming semi join later using (symbol, ts)), "
-        f"history as (select b.symbol, b.ts, b.known_at, {stored} from stored b semi join touched using (symbol, ts) "
-        f"union all select b.symbol, b.ts, b.known_at, {stored} from later b semi join touched using (symbol, ts)) "
-        f"select symbol, ts, {', '.join(f'any_value(i.{v}) as {v}' for v in BARS.values)}, "
-        f"bool_or({equal(BARS, stored='h')}) as same, "
-        f"arg_max({equal(BARS, stored='h')}, h.known_at) as newest_same, "
-        f"bool_or({equal(BARS, stored='h')} and h.known_at = $known_at) as repeated, "
-        f"min(h.known_at) as stored_known_at, max(h.known_at) as newest_known_at, "
-        f"arg_max({_ROW}, h.known_at) as newest "
-        f"from (select symbol, ts, {values} from incoming i) i join history h using (symbol, ts) group by symbol, ts",
-        {
-            "bar": bar,
-            "delay": delay,
-            "known_at": known_at,
-            "first": min(span[1] for span in spans),
-            "last": max(span[2] for span in spans),
-        },
-    )
+    con: duckdb.DuckDBPyConnection, piece: _Span, *, bar: str, delay: timedelta, known_at: datetime | None
+) -> bool:
+    """Add to `judged` each bar of a piece that is stored otherwise or has a revision; return whether any is new."""
+    fixed = {"bar": bar} | piece.limits()
+    stored = f"(select * from bars where bar = $bar and {_WITHIN})"
+    later = f"(select * from revisions where bar = $bar and {_WITHIN})"
+    incoming = f"(select * from incoming where {_WITHIN})"
+    otherwise = f"not ({equal(BARS)}) or b.known_at <> i.ts + $delay"
+    new, differing = con.execute(
+        f"select count(*) filter (b.known_at is null), count(*) filter (b.known_at is not null and ({otherwise})) "
+        f"from {incoming} i left join {stored} b using (symbol, ts)",
+        fixed | {"delay": delay},
+    ).fetchall()[0]
+    revised = con.execute(f"select count(*) from {later}", fixed).fetchall()[0][0]
+    if differing or revised:
+        con.execute(
+            f"insert into judged with touched as (select i.symbol, i.ts from {incoming} i join {stored} b "
+            f"using (symbol, ts) where {otherwise} union "
+            f"select symbol, ts from {incoming} semi join {later} using (symbol, ts)), "
+            f"history as (from {stored} union all by name from {later}) "
+            f"select symbol, ts, {', '.join(f'any_value(i.{v})' for v in BARS.values)}, "
+            f"bool_or({equal(BARS, stored='h')}), "
+            f"arg_max({equal(BARS, stored='h')}, h.known_at), "
+            f"bool_or({equal(BARS, stored='h')} and h.known_at = $known_at), "
+            f"min(h.known_at), max(h.known_at), arg_max({_ROW}, h.known_at) "
+            f"from {incoming} i semi join touched using (symbol, ts) join history h using (symbol, ts) "
+            "group by symbol, ts",
+            fixed | {"delay": delay, "known_at": known_at},
+        )
+    return bool(new)
 
 
 def _refuse(inside: Transaction, *, bar: str, delay: timedelta, where: str) -> None:

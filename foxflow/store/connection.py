@@ -14,7 +14,7 @@ from foxflow.store.schema import FIRST_TABLES, migrate
 
 WAIT_S = 30.0
 # DuckDB would take most of the machine's memory for a large import; what does not fit goes to a folder beside the file.
-WRITER_MEMORY = "768MB"
+WRITER_MEMORY = "512MB"
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,23 @@ def test_bars_between_and_beside_stored_ones_are_added(path: Path) -> None:
     assert store.read_bars(path, bar="1h").equals(every[[0]])
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 100])
+def test_what_is_written_does_not_depend_on_the_size_of_the_pieces(
+    path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foxflow.store.additions.PIECE_ROWS", rows)
+    every = pl.concat([daily_bars([10, 20, 30, 40, 50, 60], symbol=s) for s in ("AAA", "BBB", "CCC")])
+    store.write_bars(path, every[[0, 2, 3, 5, 6, 12, 17]], bar="1d")
+    changed = every.with_columns(
+        volume=pl.when(pl.int_range(pl.len()).is_in([2, 5, 6, 7])).then(1.0).otherwise("volume")
+    )
+    with pytest.raises(DataError, match=r"3 of the bars differ .*first AAA 1d at 2024-01-03"):
+        store.write_bars(path, changed, bar="1d")
+    counts = store.write_bars(path, changed, bar="1d", conflict="correct", known_at=LEARNED)
+    assert counts == store.Counts(added=11, present=4, corrected=3)
+    assert store.read_bars(path, bar="1d").equals(changed)
+
+
 def test_several_writes_of_a_transaction_see_each_other(path: Path, tmp_path: Path) -> None:
     file = in_file(daily_bars([10, 21]), tmp_path)
     with store.transaction(path) as inside:
