@@ -35,7 +35,9 @@ FINDING_SCHEMA = pl.Schema(
 # An open 40 % above the close before it, or as far below.
 JUMP = 0.336
 PRICES = ("open", "high", "low", "close")
-SYMBOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/=^-]{0,63}")
+# As exchanges and vendors write them: BTC/USDT, ^GSPC, BRN FMJ0024!, AAPL  250221C00250000.
+SYMBOL = re.compile(r"[A-Za-z0-9^$@#_](?:[A-Za-z0-9 ._/=^:+!&*@#$()-]{0,62}[A-Za-z0-9._/=^:+!&*@#$()-])?")
+SYMBOL_WORDS = "letters, digits and . _ / = ^ - : + ! & * @ # $ ( ) or blanks inside, at most 64"
 _UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 

@@ -1,79 +1,212 @@
 """Files into the store: every file of an import is kept, or none is."""
 
-from collections.abc import Sequence
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, Literal
 
 import polars as pl
 
 from foxflow import sample, sources, store
-from foxflow.bars import bar_length
+from foxflow.bars import iso
 from foxflow.errors import DataError
+from foxflow.scratch import scratch
+from foxflow.sources import Options, Staged
 
 _NO_DELAY = timedelta(0)
+Conflict = Literal["refuse", "keep", "correct"]
+Progress = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes of it read so far, and all of them."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import did with one file: rows added to the store, and rows that stood there already."""
+    """What an import did with one file.
+
+    Attributes
+    ----------
+    added, present
+        Rows new in the store, and rows that stood there already.
+    corrected, kept
+        Rows that differ from the stored ones: appended as a revision, or left as stored.
+    quarantined
+        Rows that are no bars, put aside for the first time.
+    notes
+        How the file was understood where that was not obvious, and what was dropped or reordered.
+    """
 
     file: str
     added: int
     present: int
+    corrected: int = 0
+    kept: int = 0
+    quarantined: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def import_files(
     store_path: str | Path,
     paths: Sequence[str | Path],
+    options: Options | None = None,
     *,
-    bar: str,
-    symbol: str | None = None,
-    stamp: str | None = None,
-    tz: str | None = None,
-    calendar: str | None = None,
     events: str | Path | None = None,
     delay: timedelta = _NO_DELAY,
+    conflict: Conflict = "refuse",
+    known_at: datetime | None = None,
+    progress: Progress = lambda *_: None,
 ) -> list[Imported]:
     """Add the bars of files to the store and return a count a file; importing a file again changes nothing.
 
+    A file is never held in memory whole, and the store is only opened once every file has been understood.
+
     Parameters
     ----------
-    symbol, stamp, tz, calendar
-        How to read the files, see `sources.read`.
+    options
+        How to read the files, see `sources.Options`.
     events
         A file of splits and dividends of daily bars, see `sources.read_events`; it needs the calendar.
     delay
         How long after its `ts` a bar was known.
+    conflict
+        What to do with a bar that differs from the stored one: `refuse` the import, `keep` the stored values, or
+        `correct` them by a revision that is known from `known_at` on (now, unless given).
 
     Raises
     ------
     DataError
         When a file is refused, or differs from a bar that is stored or in an earlier file; nothing is written then.
     """
+    options = options or Options()
+    store_path = Path(store_path)
+    if conflict == "correct":
+        known_at = known_at or datetime.now(UTC)
+    elif known_at is not None:
+        raise DataError(f"known_at = {known_at} has no effect unless differing bars are corrected; leave it out")
+    with scratch(store_path.parent) as work:
+        files = _stage(paths, options, work, progress)
+        splits = None
+        if events is not None:
+            lengths = sorted({staged.bar for staged in files})
+            if options.calendar is None:
+                raise DataError(
+                    f"events {str(events)!r} without a calendar; splits and dividends are dated by session: give "
+                    "--calendar"
+                )
+            if lengths != ["1d"]:
+                raise DataError(
+                    f"events {str(events)!r} with bars of {', '.join(lengths)}; splits and dividends are dated by "
+                    "session and go "
+                    "with daily bars: import them with --bar 1d"
+                )
+            splits = sources.read_events(events, calendar=options.calendar)
+        imported = []
+        with store.transaction(store_path) as inside:
+            for staged in files:
+                counts = store.write_bars(
+                    inside,
+                    staged.path,
+                    bar=staged.bar,
+                    delay=delay,
+                    where=staged.file,
+                    conflict=conflict,
+                    known_at=known_at,
+                )
+                aside = (
+                    store.write_quarantine(inside, staged.aside, file=staged.file, sha256=_sha256(staged.file))
+                    if len(staged.aside)
+                    else 0
+                )
+                imported.append(
+                    Imported(
+                        staged.file, counts.added, counts.present, counts.corrected, counts.kept, aside, staged.notes
+                    )
+                )
+            if splits is not None:
+                counts = store.write_events(inside, splits, delay=delay, where=str(events))
+                imported.append(Imported(str(events), counts.added, counts.present))
+        return imported
+
+
+def understand(
+    paths: Sequence[str | Path], options: Options, folder: Path, *, progress: Progress = lambda *_: None
+) -> list[Staged]:
+    """Return the files of an import as they are understood, staged in `folder`, without a store.
+
+    Raises
+    ------
+    DataError
+        As `import_files`, but for what the store holds.
+    """
+    return _stage(paths, options, folder, progress)
+
+
+def summary(understood: Sequence[Staged], options: Options) -> dict[str, Any]:
+    """Return how files were understood, as one object of plain values: what `--dry-run --json` prints.
+
+    `first_ts`, `first_open` are of the earliest bar, `last_ts`, `last_close` of the latest, with the
+    times when they are complete, in UTC; `volume_sum` leaves out unknown volumes.
+    """
+    files = [_one(staged, options) for staged in understood]
+    if len(files) == 1:
+        return files[0]
+    first, last = min(files, key=lambda f: f["first_ts"]), max(files, key=lambda f: f["last_ts"])
+    together: dict[str, Any] = {
+        "symbols": sorted({symbol for f in files for symbol in f["symbols"]}),
+        "rows": sum(f["rows"] for f in files),
+        "first_ts": first["first_ts"],
+        "last_ts": last["last_ts"],
+        "first_open": first["first_open"],
+        "last_close": last["last_close"],
+        "volume_sum": sum(f["volume_sum"] for f in files),
+    }
+    for key in ("bar", "stamp", "tz", "calendar", "format"):
+        values = sorted({str(f[key]) for f in files})
+        together[key] = files[0][key] if len(values) == 1 else values
+    for key in ("dropped", "warnings"):
+        together[key] = [each for f in files for each in f[key]]
+    return {**together, "files": files}
+
+
+def _one(staged: Staged, options: Options) -> dict[str, Any]:
+    first, last = staged.order.ends()
+    volume = float(staged.order.volume)
+    return {
+        "file": staged.file,
+        "format": staged.format,
+        "symbols": sorted(staged.order.symbols),
+        "rows": staged.order.n_rows,
+        "first_ts": iso(first["ts"] + staged.shift),
+        "last_ts": iso(last["ts"] + staged.shift),
+        "first_open": first["open"],
+        "last_close": last["close"],
+        "volume_sum": int(volume) if volume.is_integer() else volume,
+        "bar": staged.bar,
+        "stamp": staged.stamp,
+        "tz": staged.tz,
+        "calendar": options.calendar,
+        "columns": dict(staged.columns),
+        "dropped": [{"file": staged.file, **row} for row in staged.aside.to_dicts()],
+        "warnings": list(staged.notes),
+    }
+
+
+def _stage(paths: Sequence[str | Path], options: Options, work: Path, progress: Progress) -> list[Staged]:
     if not paths:
-        raise DataError("no file to import; give the path of at least one CSV or Parquet file")
-    # Every file is read before the store is opened: a refused file makes no store, and the lock is held briefly.
-    files = [
-        (str(path), sources.read(path, bar=bar, symbol=symbol, stamp=stamp, tz=tz, calendar=calendar)) for path in paths
-    ]
-    splits = None
-    if events is not None:
-        if bar_length(bar) != timedelta(days=1) or calendar is None:
-            raise DataError(
-                f"events {str(events)!r} with bar = {bar!r} and calendar = {calendar!r}; splits and dividends are "
-                "dated by session and go with daily bars: give --bar 1d and --calendar"
-            )
-        splits = sources.read_events(events, calendar=calendar)
-    imported = []
-    with store.transaction(store_path) as inside:
-        for file, bars in files:
-            counts = store.write_bars(inside, bars, bar=bar, delay=delay, where=file)
-            imported.append(Imported(file, counts.added, counts.present))
-        if splits is not None:
-            counts = store.write_events(inside, splits, delay=delay, where=str(events))
-            imported.append(Imported(str(events), counts.added, counts.present))
-    return imported
+        raise DataError("no file to import; give the path of at least one file of bars")
+    staged = []
+    for n, path in enumerate(paths):
+        folder = work / str(n)
+        folder.mkdir()
+        staged.append(sources.stage(path, options, folder, progress=functools.partial(progress, str(path))))
+    return staged
+
+
+def _sha256(file: str) -> str:
+    with Path(file).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def import_sample(store_path: str | Path) -> list[Imported]:

@@ -6,6 +6,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
@@ -71,3 +72,36 @@ class FoldBars:
             self._folds[event.fold] = self._bars.add_task(f"fold {event.fold}", total=event.planned)
         text = f"fold {event.fold}: validation loss {event.epoch.valid_loss:.4f}"
         self._bars.update(self._folds[event.fold], completed=event.epoch.number, description=text)
+
+
+class ByteBar:
+    """How far files were read, on standard error; silent where `quiet`, or where that is no terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            disable=quiet or not sys.stderr.isatty(),
+            transient=True,
+        )
+        self._files: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "ByteBar":
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def progress(self, file: str, done: int, total: int) -> None:
+        """Show how many bytes of a file were read."""
+        if file not in self._files:
+            self._files[file] = self._bars.add_task(file, total=total)
+        self._bars.update(self._files[file], completed=done)

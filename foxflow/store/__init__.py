@@ -9,11 +9,13 @@ from foxflow.store.additions import CONFLICTS, Conflict, correct_bars, write_bar
 from foxflow.store.bars import LIST_SCHEMA, list_bars, read_bars, read_first, revision_times
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.events import read_events, write_events
+from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
 
 __all__ = [
     "CONFLICTS",
     "LIST_SCHEMA",
+    "QUARANTINE_SCHEMA",
     "Conflict",
     "Counts",
     "Transaction",
@@ -23,8 +25,10 @@ __all__ = [
     "read_bars",
     "read_events",
     "read_first",
+    "read_quarantine",
     "revision_times",
     "transaction",
     "write_bars",
     "write_events",
+    "write_quarantine",
 ]

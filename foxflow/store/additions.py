@@ -44,6 +44,7 @@ def write_bars(
     bars: pl.DataFrame | Path,
     *,
     bar: str,
+    shift: timedelta = NO_DELAY,
     delay: timedelta = NO_DELAY,
     where: str = "bars to write",
     conflict: Conflict = "refuse",
@@ -55,6 +56,8 @@ def write_bars(
     ----------
     bars
         Raw, `BAR_SCHEMA`; or a Parquet file of them, ascending by (symbol, ts), which is never held in memory whole.
+    shift
+        What to add to each ts of a Parquet file: a bar, where it has their opens.
     where
         What a message calls them: the file they come from.
     conflict
@@ -68,7 +71,7 @@ def write_bars(
     """
     name, delay, known_at = bar_name(bar), nonnegative(delay), _known_at(conflict, known_at)
     rows = bars if isinstance(bars, Path) else require(bars, where=where)
-    with within(store) as inside, _incoming(inside.connection, rows, where) as spans:
+    with within(store) as inside, _incoming(inside.connection, rows, where, shift=shift) as spans:
         return _write(inside, spans, bar=name, delay=delay, where=where, conflict=conflict, known_at=known_at)
 
 
@@ -133,10 +136,12 @@ def _known_at(conflict: str, known_at: datetime | None) -> datetime | None:
 
 
 @contextmanager
-def _incoming(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: str) -> Iterator[list[_Span]]:
+def _incoming(
+    con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: str, *, shift: timedelta = NO_DELAY
+) -> Iterator[list[_Span]]:
     """Give SQL the rows as `incoming` and their `spans`; yield that of each symbol."""
     if isinstance(rows, Path):
-        con.execute(f"create or replace temp view incoming as {_scan(rows, where)}")
+        con.execute(f"create or replace temp view incoming as {_scan(rows, where, shift)}")
     else:
         con.register("incoming", rows)
     try:
@@ -159,17 +164,20 @@ def _incoming(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame | Path, where: 
             con.unregister("incoming")
 
 
-def _scan(path: Path, where: str) -> str:
+def _scan(path: Path, where: str, shift: timedelta) -> str:
     """Return the SQL that reads a Parquet file of bars."""
     try:
         schema = pl.scan_parquet(path, glob=False).collect_schema()
     except (OSError, pl.exceptions.PolarsError) as e:
         raise DataError(f"{where}: {path} cannot be read: {str(e).splitlines()[0]}; expected a Parquet file") from e
-    if schema != BAR_SCHEMA:
+    if {name: schema.get(name) for name in BAR_SCHEMA} != dict(BAR_SCHEMA):
         raise DataError(f"{where}: columns {dict(schema)}; expected {dict(BAR_SCHEMA)}")
     # A name is a pattern to DuckDB.
     literal = "".join(f"[{c}]" if c in "*?[" else c for c in str(path)).replace("'", "''")
-    return f"select {_COLUMNS} from read_parquet('{literal}', hive_partitioning = false)"
+    columns = _COLUMNS
+    if shift:
+        columns = columns.replace("ts", f"ts + interval {shift // timedelta(microseconds=1)} microsecond as ts", 1)
+    return f"select {columns} from read_parquet('{literal}', hive_partitioning = false)"
 
 
 def _require_sound(con: duckdb.DuckDBPyConnection, spans: list[tuple[Any, ...]], where: str) -> None:

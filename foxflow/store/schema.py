@@ -17,6 +17,11 @@ TABLES = {
     symbol varchar not null, ts timestamptz not null, kind varchar not null, value double not null,
     known_at timestamptz not null
 """,
+    # Rows of imported files that are no bars, by the file's content and their number in it.
+    "quarantine": """
+    file varchar not null, sha256 varchar not null, number bigint not null, kind varchar not null, "when" varchar,
+    text varchar not null, reason varchar not null
+""",
 }
 # What every store has had from the first version on.
 FIRST_TABLES = frozenset({"bars", "events"})

@@ -10,6 +10,7 @@ from conftest import daily_bars
 from foxflow import ingest, sample, store
 from foxflow.errors import DataError
 from foxflow.ingest import Imported
+from foxflow.sources import Options
 
 HEADER = "symbol,date,open,high,low,close,volume\n"
 
@@ -54,7 +55,9 @@ def test_the_sample_never_mixes_with_other_bars_of_its_symbols(path: Path) -> No
 
 def test_the_sample_files_read_as_any_file_give_the_sample(path: Path) -> None:
     folder = Path(str(resources.files("foxflow.sample")))
-    ingest.import_files(path, [folder / "stocks.csv.gz"], bar="1d", calendar="XNYS", events=folder / "events.csv")
+    ingest.import_files(
+        path, [folder / "stocks.csv.gz"], Options(bar="1d", calendar="XNYS"), events=folder / "events.csv"
+    )
     assert store.read_bars(path, bar="1d").equals(sample.load_bars())
     assert store.read_events(path).equals(sample.load_events())
 
@@ -62,19 +65,22 @@ def test_the_sample_files_read_as_any_file_give_the_sample(path: Path) -> None:
 def test_files_are_counted_one_by_one(path: Path, tmp_path: Path) -> None:
     first = file(tmp_path, "first.csv", "IBM,2024-03-14,1,1,1,1,1", "IBM,2024-03-15,2,2,2,2,2")
     second = file(tmp_path, "second.csv", "IBM,2024-03-15,2,2,2,2,2", "IBM,2024-03-18,3,3,3,3,3")
-    assert ingest.import_files(path, [first, second], bar="1d", calendar="XNYS") == [
+    assert ingest.import_files(path, [first, second], Options(bar="1d", calendar="XNYS")) == [
         Imported(str(first), 2, 0),
         Imported(str(second), 1, 1),
     ]
     assert store.read_bars(path, bar="1d")["open"].to_list() == [1.0, 2.0, 3.0]
-    assert [each.added for each in ingest.import_files(path, [first, second], bar="1d", calendar="XNYS")] == [0, 0]
+    assert [each.added for each in ingest.import_files(path, [first, second], Options(bar="1d", calendar="XNYS"))] == [
+        0,
+        0,
+    ]
 
 
 def test_a_file_that_is_refused_keeps_out_the_files_beside_it(path: Path, tmp_path: Path) -> None:
     good = file(tmp_path, "good.csv", "IBM,2024-03-14,1,1,1,1,1")
     bad = file(tmp_path, "bad.csv", "IBM,2024-03-15,2,1,2,2,2")
     with pytest.raises(DataError, match=r"bad.csv: 1 bad bar\(s\)"):
-        ingest.import_files(path, [good, bad], bar="1d", calendar="XNYS")
+        ingest.import_files(path, [good, bad], Options(bar="1d", calendar="XNYS"))
     assert not path.exists()
 
 
@@ -82,14 +88,14 @@ def test_files_that_contradict_each_other_are_refused_together(path: Path, tmp_p
     good = file(tmp_path, "good.csv", "IBM,2024-03-14,1,1,1,1,1")
     other = file(tmp_path, "other.csv", "IBM,2024-03-14,2,2,2,2,1")
     with pytest.raises(DataError, match=r"other.csv against .*first IBM 1d at 2024-03-14 20:00Z: stored open 1.0"):
-        ingest.import_files(path, [good, other], bar="1d", calendar="XNYS")
+        ingest.import_files(path, [good, other], Options(bar="1d", calendar="XNYS"))
     with pytest.raises(DataError, match="holds no bars"):
         store.read_bars(path, bar="1d")
 
 
 def test_the_declared_delay_decides_when_a_bar_was_known(path: Path, tmp_path: Path) -> None:
     one = file(tmp_path, "one.csv", "IBM,2024-03-14,1,1,1,1,1")
-    ingest.import_files(path, [one], bar="1d", calendar="XNYS", delay=timedelta(hours=2))
+    ingest.import_files(path, [one], Options(bar="1d", calendar="XNYS"), delay=timedelta(hours=2))
     close = datetime(2024, 3, 14, 20, tzinfo=UTC)
     assert len(store.read_bars(path, bar="1d", as_of=close + timedelta(hours=2))) == 1
     with pytest.raises(DataError, match="that were known at"):
@@ -98,7 +104,7 @@ def test_the_declared_delay_decides_when_a_bar_was_known(path: Path, tmp_path: P
 
 def test_an_import_of_no_file_is_refused(path: Path) -> None:
     with pytest.raises(DataError, match="no file to import"):
-        ingest.import_files(path, [], bar="1d")
+        ingest.import_files(path, [], Options(bar="1d"))
 
 
 def test_events_that_differ_from_the_stored_ones_keep_out_the_bars_beside_them(path: Path, tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_events_that_differ_from_the_stored_ones_keep_out_the_bars_beside_them(p
     events.write_text("symbol,session,kind,value\nIBM,2024-03-14,split,2\n")
 
     def again() -> list[Imported]:
-        return ingest.import_files(path, [bars], bar="1d", calendar="XNYS", events=events)
+        return ingest.import_files(path, [bars], Options(bar="1d", calendar="XNYS"), events=events)
 
     assert again() == [Imported(str(bars), 1, 0), Imported(str(events), 1, 0)]
     assert again() == [Imported(str(bars), 0, 1), Imported(str(events), 0, 1)]
@@ -120,4 +126,4 @@ def test_events_that_differ_from_the_stored_ones_keep_out_the_bars_beside_them(p
 def test_events_without_a_calendar_or_beside_intraday_bars_are_refused(path: Path, tmp_path: Path) -> None:
     bars = file(tmp_path, "one.csv", "IBM,2024-03-14 10:00,1,1,1,1,1")
     with pytest.raises(DataError, match="splits and dividends are dated by session and go with daily bars"):
-        ingest.import_files(path, [bars], bar="1m", stamp="close", tz="UTC", events=tmp_path / "events.csv")
+        ingest.import_files(path, [bars], Options(bar="1m", stamp="close", tz="UTC"), events=tmp_path / "events.csv")

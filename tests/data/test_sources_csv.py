@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from read_files import read
 
 from foxflow import sources
 from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA
@@ -31,7 +32,7 @@ def minutes(*stamps: str) -> str:
 
 
 def test_a_date_means_the_close_of_its_session(tmp_path: Path) -> None:
-    bars = sources.read(file(tmp_path, DAILY), bar="1d", symbol="XYZ", calendar="XNYS")
+    bars = read(file(tmp_path, DAILY), bar="1d", symbol="XYZ", calendar="XNYS")
     assert bars.schema == BAR_SCHEMA
     assert bars.rows() == [
         ("XYZ", datetime(2012, 11, 21, 21, tzinfo=UTC), 10.0, 12.0, 9.0, 11.0, 100.0),
@@ -67,25 +68,25 @@ def test_a_date_means_the_close_of_its_session(tmp_path: Path) -> None:
     ],
 )
 def test_ways_to_write_the_same_bars_read_the_same(tmp_path: Path, content: str | bytes) -> None:
-    plain = sources.read(file(tmp_path, DAILY), bar="1d", symbol="XYZ", calendar="XNYS")
-    other = sources.read(file(tmp_path, content, "other"), bar="1d", symbol="XYZ", calendar="XNYS")
+    plain = read(file(tmp_path, DAILY), bar="1d", symbol="XYZ", calendar="XNYS")
+    other = read(file(tmp_path, content, "other"), bar="1d", symbol="XYZ", calendar="XNYS")
     assert other.equals(plain)
 
 
 def test_columns_are_taken_by_whole_name_so_adjusted_prices_are_never_mixed_in(tmp_path: Path) -> None:
     content = "Adj Close,Adj. Open,Volume,Low,Open,Date,High,Close,Adj. Volume\n1,2,300,9,10,2024-03-14,12,11,4\n"
-    bars = sources.read(file(tmp_path, content), bar="1d", symbol="XYZ", calendar="XNYS")
+    bars = read(file(tmp_path, content), bar="1d", symbol="XYZ", calendar="XNYS")
     assert bars.row(0)[2:] == (10.0, 12.0, 9.0, 11.0, 300.0)
     only_adjusted = content.replace(",Close", ",Last")
     with pytest.raises(DataError, match="no column close among 'Adj Close'"):
-        sources.read(file(tmp_path, only_adjusted), bar="1d", symbol="XYZ", calendar="XNYS")
+        read(file(tmp_path, only_adjusted), bar="1d", symbol="XYZ", calendar="XNYS")
 
 
 def test_an_open_stamp_gains_the_length_of_the_bar_and_a_close_stamp_is_kept(tmp_path: Path) -> None:
     path = file(tmp_path, MINUTES)
     half_past = datetime(2024, 3, 8, 20, 30, tzinfo=UTC)
-    of_open = sources.read(path, bar="1m", symbol="XYZ", stamp="open", tz="America/New_York")
-    of_close = sources.read(path, bar="1m", symbol="XYZ", stamp="close", tz="America/New_York")
+    of_open = read(path, bar="1m", symbol="XYZ", stamp="open", tz="America/New_York")
+    of_close = read(path, bar="1m", symbol="XYZ", stamp="close", tz="America/New_York")
     assert of_close["ts"].to_list() == [half_past, half_past + timedelta(minutes=1)]
     assert of_open["ts"].to_list() == [half_past + timedelta(minutes=1), half_past + timedelta(minutes=2)]
 
@@ -95,13 +96,13 @@ def test_an_open_stamp_gains_the_length_of_the_bar_and_a_close_stamp_is_kept(tmp
     ["2024-03-08T15:30:00Z", "2024-03-08 16:30:00.000+01:00", "2024-03-08T10:30-0500", "2024-03-08 21:00+0530"],
 )
 def test_an_offset_is_honoured(tmp_path: Path, written: str) -> None:
-    bars = sources.read(file(tmp_path, minutes(written)), bar="1m", symbol="XYZ", stamp="close")
+    bars = read(file(tmp_path, minutes(written)), bar="1m", symbol="XYZ", stamp="close")
     assert bars["ts"].to_list() == [datetime(2024, 3, 8, 15, 30, tzinfo=UTC)]
 
 
 def test_local_times_follow_the_clock_change_of_their_zone(tmp_path: Path) -> None:
     content = minutes("2024-03-08 16:00", "2024-03-11 16:00")
-    bars = sources.read(file(tmp_path, content), bar="1h", symbol="XYZ", stamp="close", tz="America/New_York")
+    bars = read(file(tmp_path, content), bar="1h", symbol="XYZ", stamp="close", tz="America/New_York")
     assert bars["ts"].dt.hour().to_list() == [21, 20]
 
 
@@ -109,8 +110,8 @@ def test_local_hours_that_come_twice_or_never_are_refused(tmp_path: Path) -> Non
     for stamp, fault in (("2024-11-03 01:30", "comes twice in the zone"), ("2024-03-10 02:30", "does not exist in")):
         path = file(tmp_path, minutes("2024-02-01 10:00", stamp))
         with pytest.raises(DataError, match=f"prices.csv, line 3: '{stamp}:00' {fault} America/New_York"):
-            sources.read(path, bar="1h", symbol="XYZ", stamp="open", tz="America/New_York")
-        assert len(sources.read(path, bar="1h", symbol="XYZ", stamp="open", tz="UTC")) == 2
+            read(path, bar="1h", symbol="XYZ", stamp="open", tz="America/New_York")
+        assert len(read(path, bar="1h", symbol="XYZ", stamp="open", tz="UTC")) == 2
 
 
 def test_a_file_of_many_symbols_gives_all_or_the_one_asked_for(tmp_path: Path) -> None:
@@ -118,11 +119,11 @@ def test_a_file_of_many_symbols_gives_all_or_the_one_asked_for(tmp_path: Path) -
         f"{symbol},2024-03-1{day},{day},{day},{day},{day},1\n" for symbol in ("IBM", "AAPL") for day in (4, 5)
     )
     path = file(tmp_path, content)
-    both = sources.read(path, bar="1d", calendar="XNYS")
+    both = read(path, bar="1d", calendar="XNYS")
     assert both.select("symbol", "open").rows() == [("AAPL", 4.0), ("AAPL", 5.0), ("IBM", 4.0), ("IBM", 5.0)]
-    assert sources.read(path, bar="1d", calendar="XNYS", symbol="IBM").equals(both.tail(2))
+    assert read(path, bar="1d", calendar="XNYS", symbol="IBM").equals(both.tail(2))
     with pytest.raises(DataError, match="unknown symbol 'APL'; known: AAPL, IBM; did you mean 'AAPL'"):
-        sources.read(path, bar="1d", calendar="XNYS", symbol="APL")
+        read(path, bar="1d", calendar="XNYS", symbol="APL")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_what_is_not_understood_is_refused_with_file_and_place(
 ) -> None:
     path = file(tmp_path, content)
     with pytest.raises(DataError, match=message) as refusal:
-        sources.read(path, bar="1d", symbol="XYZ", calendar="XNYS")
+        read(path, bar="1d", symbol="XYZ", calendar="XNYS")
     assert str(refusal.value).startswith(str(path))
 
 
@@ -263,7 +264,7 @@ def test_an_option_that_is_missing_wrong_or_without_effect_is_refused(
 ) -> None:
     path = file(tmp_path, content)
     with pytest.raises(DataError, match=message):
-        sources.read(path, **{"bar": "1d", "symbol": "XYZ", "calendar": "XNYS", **options})
+        read(path, **{"bar": "1d", "symbol": "XYZ", "calendar": "XNYS", **options})
 
 
 @pytest.mark.parametrize("stamp", ["open", "close"])
@@ -275,23 +276,23 @@ def test_bars_longer_than_declared_are_refused_and_bars_with_gaps_are_not(tmp_pa
         return file(tmp_path, minutes(*(f"2024-03-08 {15 + m // 60}:{m % 60:02d}" for m in starts)))
 
     with pytest.raises(DataError, match=r"all 24 gaps between bars are multiples of 0:05:00, more than a bar of 1m"):
-        sources.read(at([5 * i for i in range(20)] + [5 * i for i in range(30, 35)]), **options)
-    assert len(sources.read(at([5 * i for i in range(24)] + [118]), **options)) == 25
-    assert len(sources.read(at([0, 5, 10]), **options)) == 3
+        read(at([5 * i for i in range(20)] + [5 * i for i in range(30, 35)]), **options)
+    assert len(read(at([5 * i for i in range(24)] + [118]), **options)) == 25
+    assert len(read(at([0, 5, 10]), **options)) == 3
 
 
 def test_symbols_that_are_missing_or_impossible_are_refused(tmp_path: Path) -> None:
     for symbol in ("", "A B", "../x", "A" * 65):
         content = f"symbol,date,open,high,low,close,volume\nIBM,2024-03-14,1,1,1,1,1\n{symbol},2024-03-15,1,1,1,1,1\n"
         with pytest.raises(DataError, match=r"line 3: symbol .*; expected letters, digits"):
-            sources.read(file(tmp_path, content), bar="1d", calendar="XNYS")
+            read(file(tmp_path, content), bar="1d", calendar="XNYS")
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere.csv cannot be read: No such file"):
-        sources.read(tmp_path / "nowhere.csv", bar="1d")
+        read(tmp_path / "nowhere.csv", bar="1d")
     with pytest.raises(DataError, match="cannot be read: Is a directory"):
-        sources.read(tmp_path, bar="1d")
+        read(tmp_path, bar="1d")
 
 
 def test_events_of_a_file_carry_the_close_of_their_session(tmp_path: Path) -> None:
@@ -332,5 +333,5 @@ def test_bars_do_not_depend_on_polars_reading_in_parallel(tmp_path: Path) -> Non
     begin = datetime(2024, 1, 1, tzinfo=UTC)
     stamps = [begin + timedelta(minutes=n) for n in range(30_000)]
     content = minutes(*(stamp.isoformat() for stamp in reversed(stamps)))
-    bars = sources.read(file(tmp_path, content), bar="1m", symbol="XYZ", stamp="close")
+    bars = read(file(tmp_path, content), bar="1m", symbol="XYZ", stamp="close")
     assert bars["ts"].equals(pl.Series("ts", stamps, dtype=BAR_SCHEMA["ts"]))

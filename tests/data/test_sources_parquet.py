@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from conftest import daily_bars
+from read_files import read
 
-from foxflow import sources
 from foxflow.errors import DataError
 
 DAY = pl.DataFrame(
@@ -22,10 +22,10 @@ def file(folder: Path, frame: pl.DataFrame, name: str = "prices.parquet") -> Pat
 def test_bars_written_as_parquet_read_back_the_same(tmp_path: Path) -> None:
     both = pl.concat([daily_bars([1.25, 2], symbol="AAA"), daily_bars([3, 4.1], symbol="BBB")])
     path = file(tmp_path, both.reverse())
-    assert sources.read(path, bar="1d", stamp="close").equals(both)
-    assert sources.read(path, bar="1d", stamp="close", symbol="BBB").equals(both.tail(2))
+    assert read(path, bar="1d", stamp="close").equals(both)
+    assert read(path, bar="1d", stamp="close", symbol="BBB").equals(both.tail(2))
     path.rename(tmp_path / "no name says parquet")
-    assert sources.read(tmp_path / "no name says parquet", bar="1d", stamp="close").equals(both)
+    assert read(tmp_path / "no name says parquet", bar="1d", stamp="close").equals(both)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_bars_written_as_parquet_read_back_the_same(tmp_path: Path) -> None:
     ],
 )
 def test_typed_columns_mean_what_their_text_would(tmp_path: Path, frame: pl.DataFrame) -> None:
-    bars = sources.read(file(tmp_path, frame), bar="1d", symbol="XYZ", calendar="XNYS")
+    bars = read(file(tmp_path, frame), bar="1d", symbol="XYZ", calendar="XNYS")
     assert bars.rows() == [("XYZ", datetime(2012, 11, 23, 18, tzinfo=UTC), 1.0, 2.0, 0.5, 1.5, 100.0)]
 
 
@@ -54,13 +54,13 @@ def test_typed_times_need_stamp_and_zone_like_written_ones(tmp_path: Path) -> No
     aware = naive.with_columns(pl.col("ts").dt.replace_time_zone("America/New_York"))
     expected = [datetime(2024, 3, 8, 20, 31, tzinfo=UTC)]
     path = file(tmp_path, naive)
-    assert sources.read(path, bar="1m", symbol="X", stamp="open", tz="America/New_York")["ts"].to_list() == expected
+    assert read(path, bar="1m", symbol="X", stamp="open", tz="America/New_York")["ts"].to_list() == expected
     with pytest.raises(DataError, match="without an offset or zone"):
-        sources.read(path, bar="1m", symbol="X", stamp="open")
+        read(path, bar="1m", symbol="X", stamp="open")
     path = file(tmp_path, aware)
-    assert sources.read(path, bar="1m", symbol="X", stamp="open")["ts"].to_list() == expected
+    assert read(path, bar="1m", symbol="X", stamp="open")["ts"].to_list() == expected
     with pytest.raises(DataError, match=r"--stamp open|close"):
-        sources.read(path, bar="1m", symbol="X")
+        read(path, bar="1m", symbol="X")
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_typed_times_need_stamp_and_zone_like_written_ones(tmp_path: Path) -> No
 def test_what_is_not_understood_is_refused_with_file_and_row(tmp_path: Path, frame: pl.DataFrame, message: str) -> None:
     path = file(tmp_path, frame)
     with pytest.raises(DataError, match=message) as refusal:
-        sources.read(path, bar="1d", symbol="XYZ", calendar="XNYS")
+        read(path, bar="1d", symbol="XYZ", calendar="XNYS")
     assert str(refusal.value).startswith(str(path))
 
 
 def test_a_time_finer_than_a_microsecond_is_refused(tmp_path: Path) -> None:
     exact = DAY.with_columns(Date=pl.lit(1_709_911_800_000_000_000).cast(pl.Datetime("ns", "UTC")))
     path = file(tmp_path, exact)
-    assert len(sources.read(path, bar="1m", symbol="X", stamp="open")) == 1
+    assert len(read(path, bar="1m", symbol="X", stamp="open")) == 1
     path = file(tmp_path, exact.with_columns(pl.col("Date") + pl.duration(nanoseconds=1)))
     with pytest.raises(DataError, match=r"row 1: Date .* is finer than a microsecond"):
-        sources.read(path, bar="1m", symbol="X", stamp="open")
+        read(path, bar="1m", symbol="X", stamp="open")
 
 
 @pytest.mark.parametrize("kept", [4, 50, 0.5, 0.99])
@@ -99,17 +99,17 @@ def test_a_parquet_file_cut_short_is_refused(tmp_path: Path, kept: float) -> Non
     content = path.read_bytes()
     path.write_bytes(content[: int(kept if kept > 1 else len(content) * kept)])
     with pytest.raises(DataError, match=r"prices.parquet is damaged Parquet"):
-        sources.read(path, bar="1d", stamp="close")
+        read(path, bar="1d", stamp="close")
 
 
 def test_a_name_that_promises_parquet_is_held_to_it(tmp_path: Path) -> None:
     (tmp_path / "prices.parquet").write_text("date,open\n")
     with pytest.raises(DataError, match=r"prices.parquet is not Parquet, though its name says so"):
-        sources.read(tmp_path / "prices.parquet", bar="1d")
+        read(tmp_path / "prices.parquet", bar="1d")
 
 
 def test_an_hour_apart_in_file_order_or_not_gives_sorted_bars(tmp_path: Path) -> None:
     hours = [datetime(2024, 3, 8, 10, tzinfo=UTC) + timedelta(hours=n) for n in (2, 0, 1)]
     frame = pl.concat([DAY] * 3).with_columns(pl.Series("Date", hours))
-    bars = sources.read(file(tmp_path, frame), bar="1h", symbol="X", stamp="close")
+    bars = read(file(tmp_path, frame), bar="1h", symbol="X", stamp="close")
     assert bars["ts"].to_list() == sorted(hours)

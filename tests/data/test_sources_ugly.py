@@ -6,8 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from read_files import read
 
-from foxflow import sources
 from foxflow.errors import DataError
 
 UGLY = Path(__file__).parents[3] / "shared/data/ugly"
@@ -50,7 +50,7 @@ def test_every_ugly_file_is_either_loaded_or_refused_here() -> None:
 def test_an_ugly_file_that_is_not_understood_is_refused_with_its_fault(name: str) -> None:
     expected()
     with pytest.raises(DataError) as refusal:
-        sources.read(UGLY / name, symbol="XYZ", **OPTIONS.get(name, DAILY))
+        read(UGLY / name, symbol="XYZ", **OPTIONS.get(name, DAILY))
     for word in (str(UGLY / name), *REFUSED[name]):
         assert word in str(refusal.value)
 
@@ -58,7 +58,7 @@ def test_an_ugly_file_that_is_not_understood_is_refused_with_its_fault(name: str
 @pytest.mark.parametrize("name", LOADED)
 def test_an_ugly_file_that_is_loaded_has_the_values_its_author_wrote_down(name: str) -> None:
     right = expected()[name]
-    bars = sources.read(UGLY / name, symbol="XYZ", **OPTIONS.get(name, DAILY))
+    bars = read(UGLY / name, symbol="XYZ", **OPTIONS.get(name, DAILY))
     assert len(bars) == right["rows"]
     assert [str(ts.date()) for ts in (bars["ts"][0], bars["ts"][-1])] == [right["first"], right["last"]]
     assert (bars["open"][0], bars["close"][-1]) == (right["first_open"], right["last_close"])
@@ -68,12 +68,12 @@ def test_an_ugly_file_that_is_loaded_has_the_values_its_author_wrote_down(name: 
 def test_times_without_a_zone_are_refused_with_the_option_that_names_it() -> None:
     expected()
     with pytest.raises(DataError, match=r"dst_hour_twice.csv: .*without an offset or zone.*--tz America/New_York"):
-        sources.read(UGLY / "dst_hour_twice.csv", bar="1h", symbol="XYZ", stamp="open")
+        read(UGLY / "dst_hour_twice.csv", bar="1h", symbol="XYZ", stamp="open")
 
 
 def test_a_price_below_zero_is_kept_as_it_is() -> None:
     right = expected()["negative_price.csv"]
-    bars = sources.read(UGLY / "negative_price.csv", symbol="XYZ", **DAILY)
+    bars = read(UGLY / "negative_price.csv", symbol="XYZ", **DAILY)
     below = bars.filter(pl.col("close") <= 0)
     assert [str(ts.date()) for ts in below["ts"]] == right["non_positive_close"] == ["2020-04-20"]
     assert below["close"].to_list() == [-36.98]

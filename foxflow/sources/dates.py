@@ -1,0 +1,336 @@
+"""Dates and times as people write them, into calendar dates, local times or instants in UTC."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import polars as pl
+
+from foxflow.errors import DataError
+from foxflow.sources.table import Table
+
+Kind = Literal["date", "local", "utc"]
+# What --date-format accepts beside a pattern of strftime.
+ORDERS = ("dmy", "mdy", "ymd")
+NUMBERS = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns", "excel", "day-ms")
+_PER_SECOND = {"epoch-s": 1, "epoch-ms": 10**3, "epoch-us": 10**6, "epoch-ns": 10**9}
+_DAY_US = 86_400_000_000
+# Excel counts days from here, as if 1900 had been a leap year; from 1970 to 2119, so that a count is no plain number.
+_EXCEL_ZERO_DAYS, _EXCEL = 25_569, (25_569, 80_400)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DATES = {
+    "iso": r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})",
+    "numeric": r"(?P<a>\d{1,2})[-/.](?P<b>\d{1,2})[-/.](?P<c>\d{4}|\d{2})",
+    "month first": r"(?P<mon>[A-Za-z]{3,9})\.? (?P<d>\d{1,2}),? ?(?P<y>\d{4}|\d{2})",
+    "month named": r"(?P<d>\d{1,2})[-/. ]?(?P<mon>[A-Za-z]{3,9})\.?[-/., ]*(?P<y>\d{4}|\d{2})",
+    "compact": r"(?P<y>\d{4})(?P<m>\d{2})(?P<d>\d{2})",
+}
+_TIME = (
+    r"(?:(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2})(?:[.,](?P<f>\d{1,9}))?)?(?: ?(?P<ap>[AaPp])\.?[Mm]\.?)?"
+    r"|(?P<H2>\d{2})(?P<M2>\d{2})(?P<S2>\d{2})?)"
+)
+_OFFSET = r"(?: ?(?P<z>Z|z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?"
+_WEEKDAY = r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? "
+# What most files hold, and Polars parses many times faster than a regular expression.
+_FAST = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d", "%Y%m%d")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a file writes its times.
+
+    Attributes
+    ----------
+    kind
+        What is written: a `date`, a `local` time, or an instant in `utc` (an offset, an epoch).
+    date
+        The way of a date (a key of the patterns here), or one of `NUMBERS`, `epoch` (unit by size) or `pattern`.
+    order
+        Of a numeric date: day, month and year.
+    pattern
+        A pattern of strftime: the user's, or one that parses this form faster.
+    day
+        The date of milliseconds since midnight.
+    notes
+        What was settled by evidence, for the reader of a report.
+    """
+
+    kind: Kind
+    date: str
+    order: str = "ymd"
+    pattern: str | None = None
+    day: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | None) -> Form:
+    """Return the one form in which a file's first rows are times.
+
+    `declared`: the user's --date-format; `day`: the date of times that are milliseconds since midnight.
+
+    Raises
+    ------
+    DataError
+        When the rows fit no form, or two that give different dates, naming line and option.
+    """
+    text = _clean(text)
+    if declared is not None and declared not in (*ORDERS, *NUMBERS):
+        if "%" not in declared:
+            table.refuse(
+                f"--date-format {declared!r}; expected dmy, mdy, ymd, {', '.join(NUMBERS)}, or a pattern such as "
+                "%d.%m.%Y %H:%M"
+            )
+        return _declared_pattern(table, text, declared)
+    numeric = bool(text.str.contains(r"^\d+(\.\d+)?$").all())
+    if declared in NUMBERS or (numeric and declared is None):
+        found = _numeric(table, text, declared=declared, day=day)
+        if found is not None:
+            return found
+    form = _written(table, text, declared)
+    text = text.filter(_matches(text, form.date))
+    clock, offset, _ = _clock_offset(text, form)
+    # Bars that all start at midnight are days, whatever the clock of their offset did between them.
+    kind: Kind = "date" if not bool((clock != 0).any()) else "utc" if offset.is_not_null().any() else "local"
+    return _fastest(text, replace(form, kind=kind))
+
+
+def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
+    """Return times (Date; or Datetime in microseconds, UTC where `utc`), and where a text is none of them."""
+    text = _clean(text)
+    if form.pattern is not None:
+        values = _patterned(text, form.pattern, form.kind)
+        if form.date == "pattern" or not values.null_count():
+            return values, values.is_null()
+    if form.date == "epoch" or form.date in NUMBERS:
+        return _from_numbers(text, form)
+    date, clock, bad = _components(text, form)
+    if form.kind == "date":
+        if clock.is_not_null().any():
+            bad |= clock.fill_null(0) != 0
+        return _where(~bad, date), bad
+    _, offset, _ = _clock_offset(text, form)
+    bad |= clock.is_null() | (offset.is_null() if form.kind == "utc" else offset.is_not_null())
+    local = date.cast(pl.Datetime("us")).dt.epoch("us") + clock
+    if form.kind == "utc":
+        local -= offset.cast(pl.Int64) * 1_000_000
+    moments = _where(~bad, local).cast(pl.Datetime("us"))
+    return moments.dt.replace_time_zone("UTC") if form.kind == "utc" else moments, bad
+
+
+def units_of(text: pl.Series) -> pl.Series:
+    """Return the unit of each epoch by its size: no two units fit dates of 1973 to 5138 at once."""
+    size = text.str.split(".").list.first().cast(pl.Int64, strict=False)
+    return pl.select(
+        pl.when(size >= 10**17)
+        .then(pl.lit("epoch-ns"))
+        .when(size >= 10**14)
+        .then(pl.lit("epoch-us"))
+        .when(size >= 10**11)
+        .then(pl.lit("epoch-ms"))
+        .when(size >= 10**8)
+        .then(pl.lit("epoch-s"))
+    ).to_series()
+
+
+def _clean(text: pl.Series) -> pl.Series:
+    if text.str.contains(r"[A-Za-z\[]|  |^ | $").any():
+        text = text.str.strip_chars().str.replace_all(r"\s+", " ").str.replace(_WEEKDAY, "")
+        return text.str.replace(r"\[[A-Za-z_/+-]+\]$", "").str.replace(r"^(.{8,10})[Tt](\d)", "${1} ${2}")
+    return text
+
+
+def _declared_pattern(table: Table, text: pl.Series, pattern: str) -> Form:
+    kind: Kind = (
+        "utc" if "%z" in pattern or "%s" in pattern else "local" if "%H" in pattern or "%I" in pattern else "date"
+    )
+    values = _patterned(text, pattern, kind)
+    table.refuse_where(values.is_null(), text, "time {} is not written as --date-format " + pattern)
+    return Form(kind, "pattern", pattern=pattern)
+
+
+def _patterned(text: pl.Series, pattern: str, kind: Kind) -> pl.Series:
+    try:
+        if kind == "date":
+            return text.str.to_date(pattern, strict=False)
+        values = text.str.to_datetime(pattern, time_unit="us", strict=False)
+    except pl.exceptions.PolarsError as e:
+        raise DataError(f"--date-format {pattern!r}: {str(e).splitlines()[0]}") from e
+    return values.dt.convert_time_zone("UTC") if kind == "utc" else values
+
+
+def _fastest(text: pl.Series, form: Form) -> Form:
+    """Return the form with a pattern that gives the same values faster, where there is one."""
+    if form.date not in ("iso", "compact") or form.kind == "utc":
+        return form
+    right, _ = parse(text, form)
+    for pattern in _FAST:
+        if ("%H" in pattern) == (form.kind == "local") and _patterned(text, pattern, form.kind).equals(right):
+            return replace(form, pattern=pattern)
+    return form
+
+
+def _numeric(table: Table, text: pl.Series, *, declared: str | None, day: str | None) -> Form | None:
+    value = text.cast(pl.Float64, strict=False)
+    whole = text.str.split(".").list.first()
+    digits = whole.str.len_chars()
+    if (
+        declared is None
+        and (digits.is_in([8, 12, 14])).all()
+        and whole.str.contains(
+            r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d){1,2})?$"
+        ).all()
+    ):
+        return None
+    if declared == "day-ms" or (
+        declared is None and bool((value < 86_400_000).all()) and not value.is_between(*_EXCEL).all()
+    ):
+        if day is None:
+            table.refuse(
+                f"the times, the first {text[0]!r}, are milliseconds since midnight at the most, without a date; "
+                "give the "
+                "day of the file with --date 2024-03-14 --date-format day-ms, or another --date-format"
+            )
+        return Form("local", "day-ms", day=day)
+    if declared == "excel" or (declared is None and bool(value.is_between(*_EXCEL).all())):
+        kind: Kind = "date" if bool((value == value.floor()).all()) else "local"
+        return Form(kind, "excel", notes=(f"times such as {text[0]} are day numbers of Excel",))
+    if declared is not None:
+        return Form("utc", declared)
+    units = units_of(text)
+    table.refuse_where(
+        units.is_null(), text, "time {} is no date, and too small for an epoch; say what it is with --date-format"
+    )
+    changed = units != units.shift(1)
+    notes = [
+        f"{table.unit} {table.numbers[row]}: epoch changes from {units[row - 1][6:]} to {units[row][6:]}"
+        for row in changed.fill_null(value=False).arg_true().head(5)
+    ]
+    return Form("utc", "epoch", notes=tuple(notes))
+
+
+def _from_numbers(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
+    whole = text.str.extract(r"^(\d+)").cast(pl.Int64, strict=False)
+    fraction = text.str.extract(r"^\d+\.(\d+)$").fill_null("0")
+    sound = text.str.contains(r"^\d+(\.\d+)?$").fill_null(value=False)
+    if form.date == "excel":
+        days = text.cast(pl.Float64, strict=False)
+        sound &= days.is_between(1, 2_958_465).fill_null(value=False)
+        if form.kind == "date":
+            return _where(sound, (days - _EXCEL_ZERO_DAYS).cast(pl.Int32, strict=False)).cast(pl.Date), ~sound
+        # A day number has eleven digits at the most: a millisecond is what it can tell.
+        us = ((days - _EXCEL_ZERO_DAYS) * 86_400_000).round().cast(pl.Int64, strict=False) * 1000
+        return _where(sound, us).cast(pl.Datetime("us")), ~sound
+    if form.date == "day-ms":
+        sound &= (whole < 86_400_000).fill_null(value=False)
+        start = pl.Series([form.day]).str.to_date("%Y-%m-%d").cast(pl.Datetime("us")).dt.epoch("us")[0]
+        return _where(sound, start + whole * 1000).cast(pl.Datetime("us")), ~sound
+    units = units_of(text) if form.date == "epoch" else pl.repeat(form.date, len(text), eager=True)
+    per = units.replace_strict(_PER_SECOND, default=None, return_dtype=pl.Int64)
+    # Seconds may have decimals; nanoseconds that are no whole microseconds cannot be kept.
+    us = pl.select(pl.when(per == 10**9).then(whole // 1000).otherwise(whole * (10**6 // per))).to_series()
+    part = fraction.str.slice(0, 6).str.pad_end(6, "0").cast(pl.Int64, strict=False)
+    us = pl.select(pl.when(per == 1).then(us + part).otherwise(us)).to_series()
+    sound &= per.is_not_null() & ((per != 10**9) | (whole % 1000 == 0)) & ((per == 1) | fraction.str.contains("^0*$"))
+    return _where(sound, us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"), ~sound
+
+
+def _written(table: Table, text: pl.Series, declared: str | None) -> Form:
+    counts = {name: int(_matches(text, name).sum()) for name in _DATES}
+    found = max(counts, key=lambda name: counts[name])
+    if not counts[found]:
+        table.refuse_where(
+            pl.repeat(value=True, n=len(text), eager=True),
+            text,
+            "{} is no date or time that is known here; expected as in 2024-03-14 or 2024-03-14T15:30:00Z, or give its "
+            "--date-format, as in %d.%m.%Y",
+        )
+    known = _matches(text, found)
+    table, text = table.filter(known), text.filter(known)
+    if found != "numeric":
+        if declared is not None and declared != "ymd":
+            table.refuse(f"--date-format {declared} has no effect on dates such as {text[0]!r}; leave it out")
+        return Form("local", found)
+    fits = {order: ~_components(text, Form("local", found, order))[2] for order in ORDERS}
+    if declared is not None:
+        return Form("local", found, declared)
+    right = [order for order, good in fits.items() if good.all()]
+    if len(right) == 1:
+        others = [fits[o] for o in ORDERS if o not in right]
+        rows = pl.select(pl.all_horizontal([~o for o in others])).to_series().arg_true()
+        why = f" ({table.unit} {table.numbers[rows[0]]}: {text[rows[0]]!r})" if len(rows) else ""
+        name = {"dmy": "day first", "mdy": "month first", "ymd": "year first"}[right[0]]
+        return Form("local", found, right[0], notes=(f"dates are {name}, as the file itself shows{why}",))
+    if len(right) > 1:
+        table.refuse(
+            f"dates such as {text[0]!r} can be read as {' or '.join(right)} in every row, and nothing in the file "
+            "settles "
+            f"it; say it with --date-format {right[0]} or {right[1]}"
+        )
+    some = {o: good for o, good in fits.items() if good.any()}
+    if {"dmy", "mdy"} <= set(some):
+        first = (~some["dmy"]).arg_true()[0], (~some["mdy"]).arg_true()[0]
+        raise DataError(
+            f"{table.file}: {table.unit} {table.numbers[first[1]]} ({text[first[1]]!r}) can only be day first, "
+            f"{table.unit} {table.numbers[first[0]]} ({text[first[0]]!r}) only month first; the file mixes both orders"
+        )
+    # Some row is no date at all; it is told of where rows are parsed.
+    return Form("local", found, max(fits, key=lambda order: int(fits[order].sum())))
+
+
+def _regex(name: str) -> str:
+    between = "*" if name == "compact" else "+"
+    return rf"^{_DATES[name]}(?:[ T,:-]{between}{_TIME}{_OFFSET})?$"
+
+
+def _matches(text: pl.Series, name: str) -> pl.Series:
+    return text.str.contains(_regex(name)).fill_null(value=False)
+
+
+def _components(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return date, microseconds since midnight (null without a time of day), and where a text is not of the form."""
+    parts = text.str.extract_groups(_regex(form.date)).struct.unnest()
+    if form.date == "numeric":
+        year, month, day = (parts["abc"[form.order.index(x)]] for x in "ymd")
+    else:
+        year, day = parts["y"], parts["d"]
+        month = parts["m"] if "m" in parts.columns else parts["mon"]
+    if "mon" in parts.columns:
+        short = month.str.to_lowercase().str.slice(0, 3)
+        months = short.replace_strict({m: i for i, m in enumerate(_MONTHS, 1)}, default=None, return_dtype=pl.Int32)
+    else:
+        months = month.cast(pl.Int32, strict=False)
+    years = year.cast(pl.Int32, strict=False)
+    short_year = year.str.len_chars() == 2
+    # Two digits mean 1969 to 2068, as in POSIX.
+    years = pl.select(
+        pl.when(short_year & (years >= 69)).then(years + 1900).when(short_year).then(years + 2000).otherwise(years)
+    ).to_series()
+    written = pl.select(pl.format("{}-{}-{}", years, months, day.cast(pl.Int32, strict=False))).to_series()
+    date = written.str.to_date("%Y-%m-%d", strict=False)
+    clock, _, wrong = _clock_offset(text, form)
+    return date, clock, date.is_null() | wrong
+
+
+def _clock_offset(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Return microseconds since midnight, the offset from UTC in seconds, and where the time of day is none."""
+    parts = text.str.extract_groups(_regex(form.date)).struct.unnest()
+    hour, minute, second = (parts[x].fill_null(parts[f"{x}2"]).cast(pl.Int64, strict=False) for x in ("H", "M", "S"))
+    half = parts["ap"].str.to_lowercase()
+    wrong = half.is_not_null() & ~hour.is_between(1, 12)
+    hour = pl.select(
+        pl.when(half == "p").then(hour % 12 + 12).when(half == "a").then(hour % 12).otherwise(hour)
+    ).to_series()
+    digits = parts["f"].fill_null("").str.pad_end(9, "0")
+    micro = digits.str.slice(0, 6).cast(pl.Int64, strict=False)
+    second = second.fill_null(0)
+    wrong |= (digits.str.slice(6) != "000") | (hour > 23) | (minute > 59) | (second > 59)
+    clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
+    zone = parts["z"].str.replace(r"^(Z|z|UTC|GMT)$", "+0000").str.replace(":", "", literal=True)
+    sign = pl.select(pl.when(zone.str.starts_with("-")).then(-1).otherwise(1)).to_series()
+    hours = zone.str.slice(1, 2).cast(pl.Int32, strict=False)
+    minutes = zone.str.slice(3, 2).replace("", "0").cast(pl.Int32, strict=False)
+    offset = sign * (hours * 3600 + minutes * 60)
+    return clock, offset, wrong.fill_null(value=False)
+
+
+def _where(keep: pl.Series, values: pl.Series) -> pl.Series:
+    return pl.select(pl.when(keep).then(values)).to_series()

@@ -1,0 +1,352 @@
+"""One file, understood: what it holds, which column is which, its rows staged; what it does not tell is asked for."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from foxflow.bars import PRICES, bar_length
+from foxflow.errors import DataError
+from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, rows, staging
+from foxflow.sources import roles as columns
+from foxflow.sources.asking import conflicts, missing, refuse_faults, spacing
+from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
+from foxflow.sources.clock import Clock
+from foxflow.sources.content import Content, identify
+from foxflow.sources.roles import Roles
+from foxflow.sources.rows import Understanding
+from foxflow.sources.staging import Order, Repeats, Writer
+from foxflow.sources.table import Table
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of the file read so far, and all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What only the user can know of a file.
+
+    Attributes
+    ----------
+    bar
+        Length of a bar, as in `1m`; else that of the smallest gap, where all others are multiples of it.
+    symbol
+        The symbol of a file that names none, or the one to take from a file of many.
+    stamp
+        Whether a time is the bar's `open` or its `close`.
+    tz
+        Zone of times without an offset, and of dates without a calendar.
+    calendar
+        Exchange whose session a date means, as in `XNYS`; `ts` is that session's close.
+    format
+        What the file must hold: csv, jsonl, parquet, feather or dbn; else told by its content.
+    columns
+        Role (ts, clock, open, high, low, close, volume, symbol) to name or position from 1, or all names by position.
+    date_format, date
+        Order or pattern of dates, or what their numbers count; the day of times that are milliseconds since midnight.
+    decimal
+        The decimal mark, `.` or `,`.
+    scale
+        What a written price of 1 is worth, as in 0.0001 where prices are ten-thousandths.
+    keep
+        Which of two different rows of one symbol and time is right: the `first` or the `last` in the file.
+    quarantine
+        Whether rows that are no bars are put aside; else they refuse the file.
+    """
+
+    bar: str | None = None
+    symbol: str | None = None
+    stamp: str | None = None
+    tz: str | None = None
+    calendar: str | None = None
+    format: str | None = None
+    columns: Mapping[str, str | int] | tuple[str, ...] | None = None
+    date_format: str | None = None
+    date: str | None = None
+    decimal: str | None = None
+    scale: float = 1.0
+    keep: Literal["first", "last"] | None = None
+    quarantine: bool = False
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file as bars, not yet in any store.
+
+    Attributes
+    ----------
+    path
+        Parquet with the columns of `bars.BAR_SCHEMA` and each row's `number`, sorted by (symbol, ts), each bar once;
+        volume may be null.
+    shift
+        What is still to be added to each ts: a bar, where the file has its open.
+    order
+        Counts, first and last row, gaps.
+    aside
+        Rows that are no bars (`FAULT_SCHEMA`), in file order.
+    notes
+        How the file was understood where that was not obvious, and what was dropped or reordered.
+    """
+
+    file: str
+    path: Path
+    format: str
+    bar: str
+    stamp: str
+    tz: str | None
+    order: Order
+    shift: timedelta
+    columns: Mapping[str, str]
+    aside: pl.DataFrame
+    notes: tuple[str, ...]
+
+
+def stage(path: str | Path, options: Options, folder: Path, *, progress: Progress = lambda *_: None) -> Staged:
+    """Return the bars of a file, staged in `folder`, in memory that does not grow with the file.
+
+    Raises
+    ------
+    DataError
+        On anything that is not understood: naming the file, the place, the fault and the option that would help.
+    """
+    if options.bar is not None:
+        bar_length(options.bar)
+    content = identify(path, declared=options.format)
+    with _opened(content, options) as (opened, roles):
+        return _staged(content, opened, roles, options, folder=folder, progress=progress)
+
+
+@contextmanager
+def _opened(content: Content, options: Options) -> Iterator[tuple[Opened, Roles]]:
+    """Give the file's columns, and which is which."""
+    file = str(content.path)
+    listed = options.columns if isinstance(options.columns, tuple) else None
+    chosen = None if isinstance(options.columns, tuple) else options.columns
+    with content.path.open("rb") as raw, content.open(raw) as stream:
+        if content.kind == "csv":
+            texts = delimited.blocks(stream, file=file)
+            first = next(texts, "\n")
+            layout = delimited.layout_of(first, file=file, names=listed)
+            names, notes = layout.names, layout.notes
+            if not names:
+                sample = delimited.sample(first, layout, file=file)
+                names, words = evidence.names_of(
+                    Table(file, sample.frame, "line", sample.numbers), decimal=options.decimal
+                )
+                notes = (*notes, words)
+            roles = columns.settle(names, file=file, chosen=chosen, where=layout.where())
+            numeric = sorted({roles.positions[r] for r in (*PRICES, "volume") if r in roles.positions})
+            found = delimited.chunks(_again(first, texts), layout, numeric, file=file, position=raw.tell)
+            opened = Opened(file, "csv", "line", tuple(names), layout.where(), found, symbol=layout.symbol, notes=notes)
+        elif content.kind == "jsonl":
+            names, found = jsonl.read(stream, file=file)
+            notes = ()
+            if not names and listed is None:
+                start = next(found)
+                table = Table(file, start.frame, "record", start.numbers)
+                names, words = evidence.names_of(table, decimal=".")
+                notes, found = (words,), _again(start, found)
+            names = listed or names
+            roles = columns.settle(names, file=file, chosen=chosen, where="the first record")
+            opened = Opened(file, "jsonl", "record", names, "the first record", found, notes=notes)
+        elif content.kind == "dbn":
+            facts, records = dbn.read(stream, name=file, symbol=options.symbol)
+            names = ("symbol", "time", *PRICES, "volume")
+            roles = columns.settle(names, file=file, chosen=None, where="its schema")
+            opened = Opened(file, "dbn", "record", names, "its schema", _of_dbn(records))
+            notes = (f"DBN version {facts.version}, {facts.schema} of {facts.dataset}",)
+            opened = replace(opened, bar=facts.bar, stamp=facts.stamp, tz=facts.tz, notes=notes)
+        else:
+            names, found = columnar.read(content, stream)
+            roles = columns.settle(listed or names, file=file, chosen=chosen, where="its schema")
+            opened = Opened(file, content.kind, "row", names, "its schema", found)
+        yield opened, roles
+
+
+def _of_dbn(records: Iterator[pl.DataFrame]) -> Iterator[Chunk]:
+    for frame in records:
+        values = frame.drop("number")
+        yield Chunk(values.rename({n: str(p) for p, n in enumerate(values.columns)}), frame["number"])
+
+
+def _staged(
+    content: Content, opened: Opened, roles: Roles, options: Options, *, folder: Path, progress: Progress
+) -> Staged:
+    total = content.path.stat().st_size
+    stamp, tz = _told(opened, roles, options)
+    n_days = _days(options.bar)
+    clock = Clock(opened.file, opened.unit, options.calendar, tz, days=n_days, stamp=stamp)
+    seen, order, faults = Understanding(), Order(), [FAULT_SCHEMA.to_frame()]
+    raw = folder / "raw.parquet"
+    writer = Writer(raw)
+    try:
+        for part in rows.read(
+            opened,
+            roles,
+            seen,
+            symbol=options.symbol,
+            date_format=options.date_format,
+            day=options.date,
+            decimal=options.decimal,
+            divisor=_divisor(options.scale, opened.file),
+        ):
+            placed, lost = _placed(part.frame, clock, options)
+            order.add(placed)
+            writer.write(placed)
+            faults += [part.faults, _unplaced(lost, part.frame)]
+            progress(part.n_bytes, total)
+        again = clock.resolve(newest_first=order.is_newest_first())
+        order.add(again, in_order=False)
+        writer.write(again)
+    finally:
+        writer.close()
+    progress(total, total)
+    aside, notes = _aside(pl.concat(faults).sort("number"), order, opened, seen=seen, roles=roles, options=options)
+    tidied, repeats = order, Repeats()
+    if not order.is_sorted:
+        raw = folder / "tidied.parquet"
+        tidied, repeats = staging.tidy(folder / "raw.parquet", raw, folder, keep=options.keep)
+        for done in ("raw", "sorted"):
+            (folder / f"{done}.parquet").unlink()
+    asked = missing(opened, roles, seen, options, stamp=stamp, tz=tz, gaps=tidied.gaps, repeats=repeats)
+    assert seen.form is not None
+    is_date = seen.form.kind == "date"
+    day_tz = (tz or "UTC") if is_date and options.calendar is None else None
+    asked += conflicts(opened, repeats, tz=tz, day_tz=day_tz, form=seen.form)
+    if asked:
+        raise DataError(f"{opened.file}: {'; '.join(asked)}")
+    bar = spacing(opened, raw, tidied, seen.form.kind, given=options.bar or opened.bar)
+    shift = bar_length(bar) if stamp == "open" and not is_date else timedelta(0)
+    kept = {
+        role: opened.names[p].replace("\n", "/") if opened.names else str(p + 1) for role, p in roles.positions.items()
+    }
+    return Staged(
+        file=opened.file,
+        path=raw,
+        format=content.kind,
+        bar=bar,
+        stamp=stamp or "close",
+        tz=tz or ("UTC" if seen.form.kind == "utc" else None),
+        order=tidied,
+        shift=shift,
+        columns=kept,
+        aside=aside,
+        notes=(*opened.notes, *roles.notes, *seen.form.notes, *notes, *_said(order, repeats, seen, opened, day_tz)),
+    )
+
+
+def _told(opened: Opened, roles: Roles, options: Options) -> tuple[str | None, str | None]:
+    """Return stamp and zone, from the file or the user; a contradiction is refused."""
+    stamp, tz = opened.stamp or roles.stamp, opened.tz or roles.tz
+    if options.stamp not in (None, "open", "close"):
+        raise DataError(f"{opened.file}: --stamp {options.stamp!r}; expected open or close")
+    if stamp is not None and options.stamp not in (None, stamp):
+        raise DataError(
+            f"{opened.file} says that its times are a bar's {stamp}, against --stamp {options.stamp}; leave it out"
+        )
+    if tz is not None and options.tz not in (None, tz):
+        raise DataError(f"{opened.file} says that its times are {tz}, against --tz {options.tz}; leave it out")
+    if opened.bar is not None and options.bar is not None and bar_length(options.bar) != bar_length(opened.bar):
+        raise DataError(f"{opened.file} says that its bars are {opened.bar}, against --bar {options.bar}; leave it out")
+    return options.stamp or stamp, options.tz or tz
+
+
+def _days(bar: str | None) -> int:
+    return int(bar[:-1]) if bar is not None and bar.endswith("d") else 1
+
+
+def _divisor(scale: float, file: str) -> float:
+    if not 0 < scale < 1e9:
+        raise DataError(f"{file}: --scale {scale}; expected what a written price of 1 is worth, as in 0.0001")
+    # A price of 13,545,000 ten-thousandths is 1354.5 exactly when divided, and not when multiplied by 0.0001.
+    inverse = 1 / scale
+    return float(round(inverse)) if abs(inverse - round(inverse)) < 1e-9 * inverse else inverse
+
+
+def _placed(frame: pl.DataFrame, clock: Clock, options: Options) -> tuple[pl.DataFrame, pl.DataFrame]:
+    if frame.schema["time"] == pl.Date and options.calendar is None and options.tz is None:
+        # Only for what can be found without the calendar that will be asked for.
+        return replace(clock, tz="UTC").place(frame)
+    return clock.place(frame)
+
+
+def _unplaced(lost: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    if not len(lost):
+        return FAULT_SCHEMA.to_frame()
+    joined = lost.join(frame, on="number", how="left")
+    return joined.select(
+        "number",
+        pl.lit("bad").alias("kind"),
+        pl.col("time").cast(pl.String).alias("when"),
+        pl.concat_str([pl.col(c).cast(pl.String).fill_null("") for c in frame.columns], separator=",").alias("text"),
+        "reason",
+    ).cast(FAULT_SCHEMA)
+
+
+def _aside(
+    faults: pl.DataFrame, order: Order, opened: Opened, *, seen: Understanding, roles: Roles, options: Options
+) -> tuple[pl.DataFrame, list[str]]:
+    """Return the rows put aside and what to say of them; bad rows refuse the file unless told otherwise."""
+    newest = order.last_number
+    # Words below the last bar are a footer; among bars they are a fault.
+    kind = (
+        pl.when((pl.col("kind") == "words") & (pl.col("number") > newest))
+        .then(pl.lit("footer"))
+        .when(pl.col("kind") == "words")
+        .then(pl.lit("bad"))
+        .otherwise("kind")
+    )
+    faults = faults.with_columns(kind=kind)
+    bad = faults.filter(pl.col("kind") == "bad")
+    if len(bad) and not options.quarantine:
+        refuse_faults(opened, bad, seen, roles, n_rows=order.n_rows)
+    if not order.n_rows:
+        raise DataError(f"{opened.file} has no bar; expected at least one")
+    notes = []
+    for what, words in (
+        ("blank", "without any price dropped"),
+        ("bad", "that are no bars put aside"),
+        ("footer", "below the last bar are a footer"),
+        ("header", "repeat the header"),
+    ):
+        of = faults.filter(pl.col("kind") == what)
+        if len(of):
+            shown = ", ".join(
+                f"{n}" + (f" ({w})" if w else "") for n, w in of.select("number", "when").head(5).iter_rows()
+            )
+            more = f" and {len(of) - 5} more" if len(of) > 5 else ""
+            notes.append(f"{len(of)} {opened.unit}(s) {words}: {shown}{more}")
+    return faults, notes
+
+
+def _said(order: Order, repeats: Repeats, seen: Understanding, opened: Opened, day_tz: str | None) -> list[str]:
+    said = []
+    if order.is_newest_first():
+        said.append("rows ran newest first and were sorted")
+    elif order.n_back:
+        said.append(
+            f"rows were not in order of time ({opened.unit} {order.first_back} is earlier than one before it; "
+            f"{order.n_back} "
+            "such) and were sorted"
+        )
+    if repeats.n_equal:
+        said.append(
+            f"{repeats.n_equal} identical duplicate(s) dropped, first {opened.unit} {repeats.first_equal[1]} "  # type: ignore[index]
+            f"(as {opened.unit} {repeats.first_equal[0]})"  # type: ignore[index]
+        )
+    if repeats.n_resolved:
+        assert repeats.first_resolved is not None
+        where = staging.place_of(repeats.first_resolved, opened.unit, tz=day_tz)
+        said.append(f"{repeats.n_resolved} duplicate(s) with other values dropped by --keep, first {where}")
+    if seen.n_unknown_volumes:
+        said.append(f"{seen.n_unknown_volumes} bar(s) of unknown volume")
+    return said
+
+
+def _again(first: "str | Chunk", rest: "Iterator[str] | Iterator[Chunk]") -> "Iterator[Any]":
+    yield first
+    yield from rest
