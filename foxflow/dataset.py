@@ -231,11 +231,10 @@ def bar_times(data: Dataset) -> Times:
 
 @dataclass(frozen=True)
 class Parts:
-    """A fold's data, raw: `train` and `valid` with weights, and the `cut` (newest bar that touches the fit)."""
+    """A fold's data, raw, with weights."""
 
     train: Dataset
     valid: Dataset
-    cut: int
 
 
 def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
@@ -253,23 +252,20 @@ def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
     """
     train = _counted(data, fold, fold.trains_on)
     valid = _counted(data, fold, fold.validates_on)
-    train_end, valid_end = _newest_label_end(train), _newest_label_end(valid)
-    fold.prove(train_end=train_end, valid_end=valid_end)
-    cut = max(train_end, valid_end)
+    fold.prove(train_end=_newest_label_end(train), valid_end=_newest_label_end(valid))
     return Parts(
         train=_clipped(train, lambda s: (0, int(np.searchsorted(s.ts, fold.valid_start)))),
-        valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, cut, warmup_bars)),
-        cut=cut,
+        valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, fold.cut, warmup_bars)),
     )
 
 
-def test_data(data: Dataset, fold: Fold, *, cut: int, warmup_bars: int) -> Dataset:
+def test_data(data: Dataset, fold: Fold, *, warmup_bars: int) -> Dataset:
     """Return the bars a fold's model streams over, without labels: `warmup_bars` up to the cut, then to the test's end.
 
     A symbol with fewer bars starts at its first one. The core keeps the forecasts of the test span only.
     """
     blank = replace(data, series=tuple(_without_label(s) for s in data.series))
-    return _clipped(blank, lambda s: _with_context(s, cut + 1, fold.test_end, warmup_bars))
+    return _clipped(blank, lambda s: _with_context(s, fold.cut + 1, fold.test_end, warmup_bars))
 
 
 def seen(data: Dataset, *, cut: int) -> Dataset:

@@ -1,6 +1,6 @@
 """The spine: one walk-forward from bars to report, top to bottom. Read this first.
 
-    pull_bars -> build_dataset -> retrain -> score -> build_release -> write
+    pull_market -> build_dataset -> retrain -> score -> build_release -> write
 
 `run` calls the steps in that order; the Prefect flow wraps the very same steps in tasks.
 """
@@ -15,7 +15,8 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from foxflow import (
     features,
     ingest,
     labels,
+    market,
     processes,
     registry,
     release,
@@ -35,15 +37,15 @@ from foxflow import (
     scoring,
     signals,
     splits,
-    store,
     training,
 )
 from foxflow.config import Config, to_document
 from foxflow.dataset import Dataset
-from foxflow.errors import DataError, plugin_call
+from foxflow.errors import plugin_call
+from foxflow.market import Market
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
-from foxflow.training import FoldProgress, FoldResult, Recipe
+from foxflow.training import FoldProgress, FoldResult, Recipe, SamplesAsOf
 
 # Under the home folder: unfinished fits.
 FITS = "fits"
@@ -82,30 +84,41 @@ def require_runnable(config: Config) -> None:
     release.require_runtime()
 
 
-def pull_bars(config: Config, folder: Path) -> pl.DataFrame:
-    """Return the experiment's bars (`bars.BAR_SCHEMA`), adjusted for splits and dividends, sorted by (symbol, ts)."""
-    path = open_store(folder, config.data.source)
-    raw = store.read_bars(path, bar=config.data.bar, symbols=config.data.symbols)
-    events = store.read_events(path, symbols=raw["symbol"].unique().to_list())
-    if len(events) and bars.bar_length(config.data.bar) < timedelta(days=1):
-        raise DataError(
-            f"{events['symbol'][0]} has splits or dividends, which are dated by session, and [data] bar = "
-            f"{config.data.bar!r}; only daily bars can be adjusted: use bar = '1d' or leave that symbol out"
-        )
-    return bars.adjust(bars.require(raw, where=str(path)), events)
+def pull_market(config: Config, folder: Path) -> Market:
+    """Return the experiment's bars as they came and with what is known of them since."""
+    return market.pull(config, open_store(folder, config.data.source))
 
 
 def build_dataset(config: Config, adjusted: pl.DataFrame) -> Dataset:
-    """Return the samples of the experiment."""
+    """Return the samples of adjusted bars."""
     return dataset.build(
         adjusted, feature_names=config.features.names, label_name=config.label.name, horizon=config.label.horizon
     )
+
+
+def samples_as_of(config: Config, pulled: Market, first: Dataset) -> SamplesAsOf:
+    """Return what gives the samples as they were known at a cut.
+
+    `first` are those of the bars as they came, and what a cut before any correction sees.
+    """
+
+    # Consecutive folds often see the same; no more is kept, for each may be as large as `first`.
+    @lru_cache(maxsize=1)
+    def built(corrected_at: int) -> Dataset:
+        return build_dataset(config, pulled.as_of(corrected_at))
+
+    def seen(cut: int) -> Dataset:
+        newest = pulled.corrected_at(cut)
+        return first if newest is None else built(newest)
+
+    return seen
 
 
 def retrain(
     config: Config,
     data: Dataset,
     *,
+    as_of: SamplesAsOf | None = None,
     model: str | None = None,
     folder: Path | None = None,
     checkpoints: Path | None = None,
@@ -113,8 +126,8 @@ def retrain(
 ) -> list[FoldResult]:
     """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
 
-    `model`: another plugin on the same folds, with its own defaults. `checkpoints`: where an interrupted run left its
-    fits, to go on from there.
+    `as_of`: what each fold sees, where bars have been corrected. `model`: another plugin on the same folds, with its
+    own defaults. `checkpoints`: where an interrupted run left its fits, to go on from there.
     """
     if checkpoints is not None:
         _forget_old(checkpoints)
@@ -130,18 +143,19 @@ def retrain(
         folds,
         recipe,
         workers=config.experiment.workers,
+        as_of=as_of,
         folder=folder,
         checkpoints=checkpoints,
         progress=progress,
     )
 
 
-def rivals(config: Config, data: Dataset) -> dict[str, list[FoldResult]]:
+def rivals(config: Config, data: Dataset, *, as_of: SamplesAsOf | None = None) -> dict[str, list[FoldResult]]:
     """Return the fold results of the baseline models that a volatility forecast is printed beside."""
     is_volatility = labels.find(config.label.name).values == "log volatility"
     if not is_volatility or config.model.name == "ridge" or "ridge" not in registry.installed():
         return {}
-    return {"ridge": retrain(config, data, model="ridge")}
+    return {"ridge": retrain(config, data, as_of=as_of, model="ridge")}
 
 
 @dataclass(frozen=True)
@@ -161,15 +175,18 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
     require_runnable(config)
     with scratch(folder) as work:
         stage("bars")
-        adjusted = pull_bars(config, folder)
-        data = build_dataset(config, adjusted)
+        pulled = pull_market(config, folder)
+        data = build_dataset(config, pulled.first)
+        as_of = samples_as_of(config, pulled, data)
         stage("retrain")
-        results = retrain(config, data, folder=work / "model", checkpoints=folder / FITS, progress=progress)
-        others = rivals(config, data)
+        results = retrain(
+            config, data, as_of=as_of, folder=work / "model", checkpoints=folder / FITS, progress=progress
+        )
+        others = rivals(config, data, as_of=as_of)
         stage("score")
-        scored = scoring.score(config, adjusted, results, others)
+        scored = scoring.score(config, pulled, results, others)
         stage("release")
-        bundle = build_release(config, data, results, work / "model", folder)
+        bundle = build_release(config, as_of(results[-1].cut), results, work / "model", folder)
         stage("report")
         return write(config, folder, results, scored, bundle, seconds=time.monotonic() - started)
 
@@ -179,6 +196,7 @@ def build_release(
 ) -> release.Release:
     """Return the release of the final fit, verified against it, under `releases/<experiment>/`.
 
+    `data` are the samples that the final fit saw.
     Built in a process of one thread, as the fit was: forecasts, and with them the release, are then the same bits on
     any machine of one kind.
     """

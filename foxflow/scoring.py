@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foxflow import backtest, bars, labels, metrics, signals, state, training, volatility
 from foxflow.config import Config
+from foxflow.market import Market
 from foxflow.training import FoldResult
 
 
@@ -29,9 +30,10 @@ class Score:
 
 
 def score(
-    config: Config, adjusted: pl.DataFrame, results: Sequence[FoldResult], others: Mapping[str, Sequence[FoldResult]]
+    config: Config, pulled: Market, results: Sequence[FoldResult], others: Mapping[str, Sequence[FoldResult]]
 ) -> Score:
-    """Return what trading and judging the forecasts gives."""
+    """Return what trading and judging the forecasts gives, at the prices that were known first."""
+    adjusted = pulled.first
     forecasts = training.forecasts_of(results)
     label = labels.find(config.label.name)
     held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
@@ -46,7 +48,7 @@ def score(
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
-        forecasters = volatility.score(adjusted, streams, horizon=config.label.horizon)
+        forecasters = volatility.score(pulled, streams, horizon=config.label.horizon)
     return Score(outcomes, book, found, forecasters)
 
 

@@ -32,6 +32,11 @@ class Fold:
     test_end: int
 
     @property
+    def cut(self) -> int:
+        """The newest bar that may touch the fit in any way: the fit is made of what was known then."""
+        return self.valid_limit
+
+    @property
     def is_final(self) -> bool:
         """Whether nothing is tested: the fit a release is made of."""
         return self.test_start > self.test_end

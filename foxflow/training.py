@@ -7,6 +7,7 @@ it. The seed of a fit derives from (config seed, cut), never from the fold's num
 import hashlib
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -50,7 +51,6 @@ class FoldResult:
     """
 
     fold: Fold
-    cut: int
     forecasts: pl.DataFrame
     rows: Mapping[str, int]
     entered: Mapping[str, int]
@@ -62,6 +62,11 @@ class FoldResult:
     state_gap: float
     seconds: float
     checkpoints: Path | None
+
+    @property
+    def cut(self) -> int:
+        """The newest bar that may touch the fit (int64 us)."""
+        return self.fold.cut
 
     @property
     def untrained_loss(self) -> float:
@@ -93,6 +98,8 @@ class FoldEvent:
 
 
 FoldProgress = Callable[[FoldEvent], None]
+SamplesAsOf = Callable[[int], Dataset]
+"""Returns the samples as they were known at a cut (int64 us)."""
 EpochProgress = Callable[[int, Epoch, int], None]
 """Called with the fold's number, the epoch and the number of epochs planned."""
 
@@ -139,7 +146,7 @@ def fit_fold(
     pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
     scaler = Scaler.fit(pieces.train, clip=recipe.clip)
     train, valid = scaler.apply(pieces.train), scaler.apply(pieces.valid)
-    seed = fit_seed(recipe.seed, pieces.cut)
+    seed = fit_seed(recipe.seed, fold.cut)
     if checkpoints is not None:
         checkpoints = checkpoints / fit_key(train, valid, recipe, seed=seed)
     with plugin_call(recipe.model, f"the fit of fold {fold.number}"):
@@ -164,7 +171,7 @@ def fit_fold(
             )
     state_gap = state.require_warm(
         lambda part: _forecast(fitted, part, recipe.model),
-        scaler.apply(dataset.seen(data, cut=pieces.cut)),
+        scaler.apply(dataset.seen(data, cut=fold.cut)),
         warmup_bars=model.warmup_bars,
         where=f"model {recipe.model!r}, fold {fold.number}",
     )
@@ -178,14 +185,11 @@ def fit_fold(
     forecasts = (
         _empty()
         if fold.is_final
-        else _out_of_sample(
-            fitted, data, fold, cut=pieces.cut, scaler=scaler, warmup_bars=model.warmup_bars, name=recipe.model
-        )
+        else _out_of_sample(fitted, data, fold, scaler=scaler, warmup_bars=model.warmup_bars, name=recipe.model)
     )
     counts = dict(forecasts.group_by("symbol").len().iter_rows())
     return FoldResult(
         fold=fold,
-        cut=pieces.cut,
         forecasts=forecasts,
         rows={s.symbol: int((s.weight > 0).sum()) for s in pieces.train.series},
         entered={s.symbol: counts.get(s.symbol, 0) for s in data.series},
@@ -201,10 +205,10 @@ def fit_fold(
 
 
 def _out_of_sample(
-    fitted: Fitted, data: Dataset, fold: Fold, *, cut: int, scaler: Scaler, warmup_bars: int, name: str
+    fitted: Fitted, data: Dataset, fold: Fold, *, scaler: Scaler, warmup_bars: int, name: str
 ) -> pl.DataFrame:
     """Return the forecasts of the test span, in label units: valid bars of symbols that are warm."""
-    stream = dataset.test_data(data, fold, cut=cut, warmup_bars=warmup_bars)
+    stream = dataset.test_data(data, fold, warmup_bars=warmup_bars)
     scaled = _forecast(fitted, scaler.apply(stream), name)
     whole = {s.symbol: s for s in data.series}
     frames = []
@@ -267,6 +271,7 @@ def run(
     recipe: Recipe,
     *,
     workers: int,
+    as_of: SamplesAsOf | None = None,
     folder: Path | None = None,
     checkpoints: Path | None = None,
     progress: FoldProgress | None = None,
@@ -275,6 +280,8 @@ def run(
 
     Parameters
     ----------
+    as_of
+        What a fold sees, asked for once a fold; None where no bar was ever corrected, so that all see `data`.
     folder
         Where the final fold's fitted model is saved (it must not exist yet).
     checkpoints
@@ -287,14 +294,18 @@ def run(
     """
     # The final fit has the most rows: it starts first, so that it never runs alone at the end.
     order = sorted(folds, key=lambda f: (not f.is_final, f.number))
+    waiting, futures = deque(order), dict[Future[FoldResult], Fold]()
     with processes.workers(min(workers, len(order))) as pool:
         try:
-            futures = {
-                pool.submit(_work, data, fold, recipe, folder if fold.is_final else None, checkpoints): fold
-                for fold in order
-            }
-            pending: set[Future[FoldResult]] = set(futures)
-            while pending:
+            pending: set[Future[FoldResult]] = set()
+            while waiting or pending:
+                # No more samples are held at a time than the processes will soon ask for: each fold may have its own.
+                while waiting and len(pending) <= workers:
+                    fold = waiting.popleft()
+                    seen = data if as_of is None else as_of(fold.cut)
+                    future = pool.submit(_work, seen, fold, recipe, folder if fold.is_final else None, checkpoints)
+                    futures[future] = fold
+                    pending.add(future)
                 done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
                 for number, epoch, planned in pool.told():
                     if progress is not None:

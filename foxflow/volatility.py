@@ -10,6 +10,7 @@ import polars as pl
 
 from foxflow import labels
 from foxflow.bars import log_price
+from foxflow.market import Market
 from foxflow.metrics import Floats, qlike, r_squared
 from foxflow.training import FoldResult
 
@@ -49,13 +50,13 @@ def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
     return pl.concat([known, simple], how="horizontal")
 
 
-def score(bars: pl.DataFrame, streams: Mapping[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
+def score(pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
     """Return R² of log volatility and QLIKE of each forecaster over the rows that all of them forecast.
 
     Parameters
     ----------
-    bars
-        Adjusted bars.
+    pulled
+        Outcomes are of its bars as they came; what is fitted and read in a fold is as of the fold's cut.
     streams
         Fold results of fitted models by name, on the same folds.
 
@@ -64,14 +65,18 @@ def score(bars: pl.DataFrame, streams: Mapping[str, Sequence[FoldResult]], *, ho
     Columns `forecaster`, `r_squared` (against each symbol's expanding mean), `qlike`, `n_forecasts`. A variance
     forecast is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
     """
-    rows = references(bars, horizon=horizon).drop_nulls()
-    ts, end = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
+    outcomes = references(pulled.first, horizon=horizon).drop_nulls()
+    rows, corrected_at = outcomes, None
     first = next(iter(streams.values()))
     parts: dict[str, list[pl.DataFrame]] = {}
     for index, result in enumerate(first):
         if result.fold.is_final:
             continue
         fold = result.fold
+        newest = pulled.corrected_at(fold.cut)
+        if newest != corrected_at:
+            rows, corrected_at = references(pulled.as_of(fold.cut), horizon=horizon).drop_nulls(), newest
+        ts, end = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
         train = rows.filter(fold.trains_on(ts, end))
         valid = rows.filter(fold.validates_on(ts, end))
         test = rows.filter(fold.tests_on(ts))
@@ -88,7 +93,7 @@ def score(bars: pl.DataFrame, streams: Mapping[str, Sequence[FoldResult]], *, ho
             parts.setdefault(name, []).append(
                 each.forecasts.select("symbol", "ts", m="forecast", s2=pl.lit(each.residual_variance))
             )
-    table = rows.select("symbol", "ts", "label", "mean")
+    table = outcomes.select("symbol", "ts", "label", "mean")
     frames = {name: pl.concat(p) for name, p in parts.items()}
     for frame in frames.values():
         table = table.join(frame.select("symbol", "ts"), on=["symbol", "ts"], how="semi")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from conftest import daily_bars
 
-from foxflow import config, experiment, metrics, scoring, volatility
+from foxflow import config, experiment, market, metrics, scoring, volatility
 from foxflow.backtest import EQUITY_SCHEMA
 
 TINY = Path(__file__).parent / "tiny.toml"
@@ -72,7 +72,7 @@ def test_persistent_unrelated_series_are_seldom_called_related() -> None:
 
 def test_the_experiments_bars_are_adjusted(tmp_path: Path) -> None:
     settings = config.load(TINY)
-    aapl = experiment.pull_bars(settings, tmp_path).filter(pl.col("symbol") == "AAPL").sort("ts")
+    aapl = experiment.pull_market(settings, tmp_path).first.filter(pl.col("symbol") == "AAPL").sort("ts")
     change = aapl.with_columns(change=pl.col("close") / pl.col("close").shift(1) - 1)
 
     def on(day: str) -> float:
@@ -88,7 +88,7 @@ def test_har_is_fitted_on_training_rows_and_never_on_the_test(stocks: pl.DataFra
     ibm = stocks.filter(pl.col("symbol") == "IBM")
     data = experiment.build_dataset(settings, ibm)
     results = experiment.retrain(settings, data)[:1]
-    scores = volatility.score(ibm, {"ridge": results}, horizon=5)
+    scores = volatility.score(market.of(ibm), {"ridge": results}, horizon=5)
     har = scores.filter(pl.col("forecaster") == "HAR")
     # The same regression by hand on the same rows.
     fold = results[0].fold

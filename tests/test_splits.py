@@ -44,7 +44,7 @@ def test_validation_rows_lie_between_its_start_and_the_embargo_before_the_test()
     pieces = dataset.parts(data, splits.walk_forward(times, RULE)[0], warmup_bars=0)
     valid = pieces.valid.series[0]
     assert [int(np.searchsorted(times, t)) for t in valid.ts[valid.weight > 0]] == [15]
-    assert pieces.cut == times[17]
+    assert splits.walk_forward(times, RULE)[0].cut == times[17]
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 5])
@@ -81,7 +81,7 @@ def test_test_data_hold_no_label_and_start_warmup_bars_up_to_the_cut() -> None:
     data = small(horizon=1)
     times = dataset.bar_times(data)
     fold = splits.walk_forward(times, RULE)[0]
-    stream = dataset.test_data(data, fold, cut=int(times[17]), warmup_bars=4).series[0]
+    stream = dataset.test_data(data, fold, warmup_bars=4).series[0]
     assert stream.ts.tolist() == times[14:26].tolist()
     assert np.isnan(stream.label).all()
     assert (stream.weight == 0).all()

@@ -12,33 +12,34 @@ from foxflow import config as configs
 from foxflow import experiment, scoring
 from foxflow.config import Config
 from foxflow.dataset import Dataset
+from foxflow.market import Market
 from foxflow.release import Release
 from foxflow.scratch import scratch
-from foxflow.training import FoldResult
+from foxflow.training import FoldResult, SamplesAsOf
 
 
 @task(cache_policy=NO_CACHE)
-def pull_bars(settings: Config, folder: Path) -> pl.DataFrame:
-    """Return the experiment's adjusted bars from DuckDB."""
-    return experiment.pull_bars(settings, folder)
+def pull_market(settings: Config, folder: Path) -> Market:
+    """Return the experiment's bars from DuckDB, as they came and with what is known of them since."""
+    return experiment.pull_market(settings, folder)
 
 
 @task(cache_policy=NO_CACHE)
 def build_dataset(settings: Config, adjusted: pl.DataFrame) -> Dataset:
-    """Return the samples."""
+    """Return the samples of adjusted bars."""
     return experiment.build_dataset(settings, adjusted)
 
 
 @task(cache_policy=NO_CACHE)
-def retrain(settings: Config, data: Dataset, folder: Path, checkpoints: Path) -> list[FoldResult]:
+def retrain(settings: Config, data: Dataset, as_of: SamplesAsOf, folder: Path, checkpoints: Path) -> list[FoldResult]:
     """Return the fold results and that of the final fit, saved in `folder`."""
-    return experiment.retrain(settings, data, folder=folder, checkpoints=checkpoints)
+    return experiment.retrain(settings, data, as_of=as_of, folder=folder, checkpoints=checkpoints)
 
 
 @task(cache_policy=NO_CACHE)
-def rivals(settings: Config, data: Dataset) -> dict[str, list[FoldResult]]:
+def rivals(settings: Config, data: Dataset, as_of: SamplesAsOf) -> dict[str, list[FoldResult]]:
     """Return the baselines' fold results."""
-    return experiment.rivals(settings, data)
+    return experiment.rivals(settings, data, as_of=as_of)
 
 
 @task(cache_policy=NO_CACHE)
@@ -51,10 +52,10 @@ def build_release(
 
 @task(cache_policy=NO_CACHE)
 def score(
-    settings: Config, adjusted: pl.DataFrame, results: list[FoldResult], others: dict[str, list[FoldResult]]
+    settings: Config, pulled: Market, results: list[FoldResult], others: dict[str, list[FoldResult]]
 ) -> scoring.Score:
     """Return what the forecasts were worth."""
-    return scoring.score(settings, adjusted, results, others)
+    return scoring.score(settings, pulled, results, others)
 
 
 @task(cache_policy=NO_CACHE)
@@ -94,12 +95,13 @@ def backtest(
     experiment.require_runnable(settings)
     folder = experiment.home(out)
     with scratch(folder) as work:
-        adjusted = pull_bars(settings, folder)
-        data = build_dataset(settings, adjusted)
-        results = retrain(settings, data, work / "model", folder / experiment.FITS)
-        others = rivals(settings, data)
-        scored = score(settings, adjusted, results, others)
-        bundle = build_release(settings, data, results, work / "model", folder)
+        pulled = pull_market(settings, folder)
+        data = build_dataset(settings, pulled.first)
+        as_of = experiment.samples_as_of(settings, pulled, data)
+        results = retrain(settings, data, as_of, work / "model", folder / experiment.FITS)
+        others = rivals(settings, data, as_of)
+        scored = score(settings, pulled, results, others)
+        bundle = build_release(settings, as_of(results[-1].cut), results, work / "model", folder)
         result = write(settings, folder, results, scored, bundle, seconds=time.monotonic() - started)
     get_run_logger().info("report: %s", result.summary["report"])
     return result.summary

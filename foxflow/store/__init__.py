@@ -6,7 +6,15 @@ so a past night can be replayed.
 """
 
 from foxflow.store.additions import CONFLICTS, Conflict, correct_bars, write_bars
-from foxflow.store.bars import LIST_SCHEMA, list_bars, read_bars, read_first, revision_times
+from foxflow.store.bars import (
+    LIST_SCHEMA,
+    REVISION_SCHEMA,
+    list_bars,
+    read_bars,
+    read_first,
+    read_revisions,
+    revision_times,
+)
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.events import read_events, write_events
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
@@ -16,6 +24,7 @@ __all__ = [
     "CONFLICTS",
     "LIST_SCHEMA",
     "QUARANTINE_SCHEMA",
+    "REVISION_SCHEMA",
     "Conflict",
     "Counts",
     "Transaction",
@@ -26,6 +35,7 @@ __all__ = [
     "read_events",
     "read_first",
     "read_quarantine",
+    "read_revisions",
     "revision_times",
     "transaction",
     "write_bars",

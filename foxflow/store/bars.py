@@ -17,6 +17,7 @@ from foxflow.store.schema import source
 from foxflow.store.tables import Keyed, aware
 
 LIST_SCHEMA = pl.Schema({"symbol": pl.String(), "bar": pl.String(), "rows": pl.Int64(), "first_ts": TS, "last_ts": TS})
+REVISION_SCHEMA = pl.Schema({**BAR_SCHEMA, "known_at": TS})
 BARS = Keyed("bars", key=("symbol", "bar", "ts"), values=("open", "high", "low", "close", "volume"))
 
 
@@ -55,6 +56,15 @@ def revision_times(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -
             return []
         asked = _Asked(bar_name(bar), tuple(symbols))
         return _select(con, "revisions", ["distinct known_at"], asked)["known_at"].sort().to_list()
+
+
+def read_revisions(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> pl.DataFrame:
+    """Return all corrections of these bars (`REVISION_SCHEMA`, raw) sorted by (symbol, ts, known_at); often none."""
+    with connect(path, read_only=True) as con:
+        if not has_tables(con, path):
+            return REVISION_SCHEMA.to_frame()
+        later = _select(con, "revisions", list(REVISION_SCHEMA), _Asked(bar_name(bar), tuple(symbols)))
+        return later.cast(REVISION_SCHEMA).sort("symbol", "ts", "known_at")
 
 
 @dataclass(frozen=True)
