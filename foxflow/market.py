@@ -60,6 +60,21 @@ class Market:
         newest = times.filter(times <= cut).max()
         return None if newest is None else int(newest)  # type: ignore[arg-type]
 
+    def n_corrections(self, cut: int | None = None) -> int:
+        """Return how many corrections there are, or how many were known at a cut (int64 us)."""
+        times = self.corrections["known_at"].dt.timestamp("us")
+        return len(times) if cut is None else int((times <= cut).sum())
+
+    def adjustments(self) -> dict[str, dict[str, int]]:
+        """Return how many events of each kind (`bars.EVENT_KINDS`) lie between a symbol's first bar and its last."""
+        counts = {s: dict.fromkeys(bars.EVENT_KINDS, 0) for s in self.first["symbol"].unique().sort()}
+        spans = self.first.group_by("symbol").agg(first=pl.col("ts").min(), last=pl.col("ts").max())
+        # What happened at the first bar itself changed nobody's holding.
+        within = (pl.col("ts") > pl.col("first")) & (pl.col("ts") <= pl.col("last"))
+        for symbol, kind in self.events.join(spans, on="symbol").filter(within).select("symbol", "kind").iter_rows():
+            counts[symbol][kind] += 1
+        return counts
+
 
 def of(adjusted: pl.DataFrame) -> Market:
     """Return the market of adjusted bars that were never corrected."""

@@ -44,7 +44,12 @@ def score(
     cuts = {r.fold.number: r.cut for r in results}
     age = state.ages(outcomes, adjusted, cuts=cuts, warmup_bars=results[0].warmup_bars)
     rows = _with_references(config, adjusted, outcomes)
-    found = {**_forecast_metrics(rows), "ages": by_age(rows, age), **_book_metrics(config, book)}
+    found = {
+        **_forecast_metrics(rows),
+        "ages": by_age(rows, age),
+        **_book_metrics(config, book),
+        **_bars_metrics(pulled, newest_cut=results[-1].cut),
+    }
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
@@ -116,6 +121,12 @@ def _overlap(ts: NDArray[np.int64], label_end: NDArray[np.int64]) -> int:
     if not len(dates):
         return 0
     return int(np.median(np.searchsorted(dates, label_end) - np.searchsorted(dates, ts)))
+
+
+def _bars_metrics(pulled: Market, *, newest_cut: int) -> dict[str, Any]:
+    """Return what was done to the bars on reading them."""
+    known, every = pulled.n_corrections(newest_cut), pulled.n_corrections()
+    return {"adjustments": pulled.adjustments(), "corrections": every, "corrections_after_last_cut": every - known}
 
 
 def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:

@@ -299,3 +299,25 @@ def test_a_scatter_is_a_repeatable_sample_of_at_most_two_thousand() -> None:
     drawn = figures.scatter(rows, is_volatility=False)["data"][0]
     assert 1_500 < len(drawn["x"]) <= 2_000
     assert figures.scatter(rows.sample(fraction=1.0, shuffle=True, seed=3), is_volatility=False)["data"][0] == drawn
+
+
+def provenance(**changes: object) -> str:
+    return Page(tables.provenance(sample_summary(**changes))).text
+
+
+def test_the_report_says_which_splits_and_dividends_were_applied_and_never_that_none_were() -> None:
+    said = provenance()
+    assert "splits and dividends, AAA (1 split and 12 dividends): a later event changes no earlier value." in said
+    assert "Without any on record: BBB." in said
+    none = {"AAA": {"dividend": 0, "split": 0}}
+    assert "No recorded splits or dividends" in provenance(adjustments=none)
+    assert "Adjusted" not in provenance(adjustments=none)
+    assert "BBB (2 splits)" in provenance(adjustments={**none, "BBB": {"dividend": 0, "split": 2}})
+
+
+def test_the_report_says_how_many_corrections_there_are_and_how_many_came_too_late_for_any_fit() -> None:
+    assert "No bar was ever corrected." in provenance()
+    said = provenance(corrections=1200, corrections_after_last_cut=3)
+    assert "1,200 corrections: a fold sees those known at its cut" in said
+    assert "Known only after the last cut, so in no fit: 3." in said
+    assert "Known only" not in provenance(corrections=2)

@@ -8,7 +8,7 @@ import polars as pl
 
 from foxflow import metrics
 from foxflow.backtest import Book
-from foxflow.report.text import NONE, NOT_KNOWN, TIMES, day, escape, interval, known, names, number, percent
+from foxflow.report.text import NONE, NOT_KNOWN, TIMES, count, day, escape, interval, known, names, number, percent
 
 Summary = Mapping[str, Any]
 
@@ -199,12 +199,41 @@ def provenance(summary: Summary) -> str:
         "Sessions a year": number(summary.get("sessions_per_year"), 0),
         "Time taken": f"{number(summary.get('seconds'), 1)} s",
         "Fills": "At the next open plus slippage; shares are counted from what was known at ts, before that open.",
-        "Prices": "Adjusted forward for splits and dividends: a later event changes no earlier value.",
+        "Prices": _adjusted(summary.get("adjustments")),
+        "Corrections": _corrected(summary),
         "Buy-and-hold": "The same symbols in equal weights, set anew when a symbol enters, at the same costs.",
         "Sharpe ratio": "Of session returns over a risk-free rate of 0; interval by Mertens (2002).",
         "IC": "Pooled over symbols and dates; t-statistic by Newey and West (1987), lags for overlapping outcomes.",
     }
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()) + "</dl>"
+
+
+def _adjusted(found: Mapping[str, Mapping[str, int]] | None) -> str:
+    """Return which splits and dividends were applied: prices of a symbol without any are those of the file."""
+    if found is None:
+        return NOT_KNOWN
+    groups = {s: [count(n, kind) for kind, n in sorted(c.items(), reverse=True) if n] for s, c in found.items()}
+    adjusted = [f"{s} ({' and '.join(counts)})" for s, counts in groups.items() if counts]
+    if not adjusted:
+        return "No recorded splits or dividends: as stored, so a split would count as a loss or a gain."
+    without = [s for s, counts in groups.items() if not counts]
+    none = f" Without any on record: {names(without, limit=12)}." if without else ""
+    return (
+        f"Adjusted forward for splits and dividends, {names(adjusted, limit=12)}: a later event changes no earlier "
+        f"value.{none}"
+    )
+
+
+def _corrected(summary: Summary) -> str:
+    n, late = summary.get("corrections"), summary.get("corrections_after_last_cut")
+    if n is None:
+        return NOT_KNOWN
+    if not n:
+        return "No bar was ever corrected."
+    after = f" Known only after the last cut, so in no fit: {late:,}." if late else ""
+    return (
+        f"{count(n, 'correction')}: a fold sees those known at its cut; fills and outcomes are of first values.{after}"
+    )
 
 
 def _dated(instant: str) -> str:

@@ -140,3 +140,20 @@ def test_a_cut_sees_what_replaying_the_days_up_to_it_would_have_left(
     pulled = market.pull(experiment_of("AAA", "BBB"), path)
     assert_frame_equal(pulled.first, bars.require(first, where="test"))
     assert pulled.as_of(us(day(cut)))["close"].to_list() == [seen[s, i] for s in ("AAA", "BBB") for i in range(8)]
+
+
+def test_events_count_for_a_symbol_from_its_second_bar_to_its_last(tmp_path: Path) -> None:
+    path = tmp_path / "bars.duckdb"
+    both = pl.concat([daily_bars([10.0] * 4), daily_bars([10.0] * 4, symbol="BBB", start=2)])
+    store.write_bars(path, both, bar="1d")
+    rows = [
+        ("AAA", day(0), "dividend", 1.0),
+        ("AAA", day(1), "dividend", 1.0),
+        ("AAA", day(3), "split", 2.0),
+        ("AAA", day(3), "dividend", 1.0),
+        ("AAA", day(4), "split", 2.0),
+        ("BBB", day(1), "split", 2.0),
+    ]
+    store.write_events(path, pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row"))
+    found = market.pull(experiment_of("AAA", "BBB"), path).adjustments()
+    assert found == {"AAA": {"dividend": 2, "split": 1}, "BBB": {"dividend": 0, "split": 0}}
