@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from foxflow.cli import backtest, bars, doctor, models, release  # noqa: F401  (each adds its commands to `app`)
+from foxflow.cli import backtest, bars, doctor, models, release, universe  # noqa: F401  (each adds its commands to `app`)
 from foxflow.cli.app import app
 from foxflow.errors import FoxflowError
 

@@ -10,8 +10,9 @@ from foxflow.sources.content import FORMATS
 from foxflow.sources.events import read_events
 from foxflow.sources.reading import Options, Staged, stage
 from foxflow.sources.tables import read_table
+from foxflow.sources.universe import read_universe
 
-__all__ = ["FORMATS", "Options", "Staged", "read", "read_events", "read_table", "stage"]
+__all__ = ["FORMATS", "Options", "Staged", "read", "read_events", "read_table", "read_universe", "stage"]
 
 
 def read(path: str | Path, options: Options | None = None) -> pl.DataFrame:

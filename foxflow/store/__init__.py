@@ -19,6 +19,7 @@ from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.events import read_events, write_events
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
+from foxflow.store.universe import read_universe, write_universe
 
 __all__ = [
     "CONFLICTS",
@@ -36,9 +37,11 @@ __all__ = [
     "read_first",
     "read_quarantine",
     "read_revisions",
+    "read_universe",
     "revision_times",
     "transaction",
     "write_bars",
     "write_events",
     "write_quarantine",
+    "write_universe",
 ]
