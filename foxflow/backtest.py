@@ -2,11 +2,13 @@
 
 Shares are counted at `ts`, from the equity and prices known then, and filled at the symbol's next open plus slippage:
 vectorbt's own target sizes would count them at the open that nobody knows yet. One portfolio with shared cash runs over
-all folds. Prices are adjusted (`bars.adjust`), so splits and reinvested dividends are in the returns.
+all folds. Prices are adjusted (`bars.adjust`), so splits and reinvested dividends are in the returns. What a symbol
+whose bars end leaves behind is filled at its ending's price, in place of an open that never comes.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import polars as pl
 from foxflow.bars import TS
 from foxflow.config import Costs
 from foxflow.dataset import Floats
+from foxflow.endings import ENDING_SCHEMA
 from foxflow.errors import DataError
 from foxflow.signals import to_wide
+from foxflow.splits import Mask as Masks
 
 EQUITY_SCHEMA = pl.Schema({"ts": TS, "equity": pl.Float64(), "benchmark": pl.Float64()})
 FILL_SCHEMA = pl.Schema(
@@ -41,7 +45,10 @@ HELD_SCHEMA = pl.Schema(
         "return": pl.Float64(),
     }
 )
+WAIT_SCHEMA = pl.Schema({"symbol": pl.String(), "decided_ts": TS, "filled_ts": TS, "missed_bars": pl.Int64()})
+"""An order due at a bar its symbol does not have: it waits for the symbol's next one, and misses so many bar times.
 
+`filled_ts` is null where none came before the symbol was closed at its ending or the backtest was over."""
 
 # A fill below this share of the initial cash is no fill.
 DUST = 1e-9
@@ -49,17 +56,19 @@ DUST = 1e-9
 
 @dataclass(frozen=True)
 class Book:
-    """What a strategy did: `equity` (`EQUITY_SCHEMA`), `fills` (`FILL_SCHEMA`), `held` (`HELD_SCHEMA`).
+    """What a strategy did: `equity` (`EQUITY_SCHEMA`), `fills` (`FILL_SCHEMA`), `held` (`HELD_SCHEMA`), and more.
 
     `equity` is in money, marked at each bar's close. `held` has one row a bar and symbol: the target position, the
     weight actually held at the close, cost (fee and slippage, a fraction of the equity before) and contribution to
     the portfolio's return, all fractions. `fills.ts` is the end of the bar at whose open the fill happened.
+    `waited` (`WAIT_SCHEMA`) lists the orders that could not be filled when they were due.
     """
 
     equity: pl.DataFrame
     fills: pl.DataFrame
     held: pl.DataFrame
     benchmark_fills: pl.DataFrame
+    waited: pl.DataFrame = field(default_factory=WAIT_SCHEMA.to_frame)
 
 
 @dataclass(frozen=True)
@@ -70,18 +79,36 @@ class _Prices:
     close: Floats
     # The last close carried forward, and a symbol's first one before it (nothing is held there).
     marked: Floats
+    # What a symbol that ends is closed at, NaN where none does.
+    settled: Floats
+
+    @property
+    def fill(self) -> Floats:
+        """The price before slippage of whatever is filled at a bar."""
+        return np.where(np.isfinite(self.settled), self.settled, self.open)
 
 
 @dataclass(frozen=True)
 class _Account:
-    """`size (n_times, n_symbols)`: shares filled at that bar's open, NaN = no order; the rest as after that bar."""
+    """`size (n_times, n_symbols)`: shares filled at that bar, NaN = no order; `shares`, `equity`: as after it.
+
+    `waits`: of each order that missed its bar: symbol, bar of the decision, bars missed, bar of the fill (None: never).
+    """
 
     size: Floats
     shares: Floats
     equity: Floats
+    waits: list[tuple[int, int, int, int | None]]
 
 
-def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Costs) -> Book:
+def run(
+    positions: pl.DataFrame,
+    bars: pl.DataFrame,
+    *,
+    band: float,
+    costs: Costs,
+    endings: pl.DataFrame | None = None,
+) -> Book:
     """Return the book of a strategy and of buy-and-hold over the same bars, costs and dates.
 
     Parameters
@@ -92,15 +119,21 @@ def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Cost
         Adjusted bars of the same symbols; those before the first position are left out.
     band
         A position is traded when it differs from the held weight by more than this, or is zero.
+    endings
+        `endings.ENDING_SCHEMA`: at the open of an ending's `ts` what is held of its symbol is filled at its price,
+        and whatever was ordered is not.
 
     Notes
     -----
-    The benchmark holds the universe in equal weights, set anew at each symbol's first position else left alone.
+    The benchmark holds the symbols that are in, in equal weights, set anew whenever one enters (at its first position,
+    or its first after an exit) or leaves (by an exit, or when an ending has paid out), else left alone.
     """
-    prices = _prices(bars.filter(pl.col("ts") >= positions["ts"].min()))
+    prices = _prices(bars, endings, since=positions.select(pl.col("ts").min()).item())
     target = to_wide(positions, "position", prices.times, prices.symbols)
+    exits = to_wide(positions.filter(pl.col("signal").is_null()), "position", prices.times, prices.symbols)
     account = _account(prices, target, band=band, costs=costs)
-    rival = _account(prices, _equal_weights_at_entry(target, prices.close), band=0.0, costs=costs)
+    weights = _equal_weights(prices, np.isfinite(target) & np.isnan(exits), np.isfinite(exits))
+    rival = _account(prices, weights, band=0.0, costs=costs)
     equity, fills = _vectorbt(prices, account, costs)
     benchmark, benchmark_fills = _vectorbt(prices, rival, costs)
     return Book(
@@ -108,11 +141,14 @@ def run(positions: pl.DataFrame, bars: pl.DataFrame, *, band: float, costs: Cost
         fills=fills,
         held=_held(positions, prices, account, fills, costs),
         benchmark_fills=benchmark_fills,
+        waited=_waited(prices, account),
     )
 
 
-def _prices(bars: pl.DataFrame) -> _Prices:
-    times, symbols = bars["ts"].unique().sort(), bars["symbol"].unique().sort()
+def _prices(bars: pl.DataFrame, endings: pl.DataFrame | None, *, since: datetime) -> _Prices:
+    bars = bars.filter(pl.col("ts") >= since)
+    ends = ENDING_SCHEMA.to_frame() if endings is None else endings.filter(pl.col("ts") >= since)
+    times, symbols = pl.concat([bars["ts"], ends["ts"]]).unique().sort(), bars["symbol"].unique().sort()
     open_, close = (to_wide(bars, c, times, symbols) for c in ("open", "close"))
     bad = bars.filter((pl.col("open") <= 0) | (pl.col("close") <= 0))
     if len(bad):
@@ -121,29 +157,43 @@ def _prices(bars: pl.DataFrame) -> _Prices:
             f"{first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: open {first['open']}, close {first['close']}; a "
             "price that is not positive cannot be traded as a fraction of equity: leave it out of [data] symbols"
         )
-    return _Prices(times, symbols, open_, close, marked=_filled(close))
+    settled = to_wide(ends.filter(pl.col("symbol").is_in(symbols.to_list())), "price", times, symbols)
+    return _Prices(times, symbols, open_, close, marked=_filled(close), settled=settled)
 
 
-def _equal_weights_at_entry(target: Floats, close: Floats) -> Floats:
-    weights = np.full(target.shape, np.nan)
-    entered, waiting = np.zeros(target.shape[1], bool), np.zeros(target.shape[1], bool)
-    for i in range(len(target)):
-        enters = np.isfinite(target[i]) & ~entered
-        if enters.any():
-            entered |= enters
-            waiting = entered.copy()
+def _equal_weights(prices: _Prices, enters: Masks, exits: Masks) -> Floats:
+    """Return what buy-and-hold is set to at each bar, NaN = left alone: equal weights of all that are in."""
+    weights = np.full(enters.shape, np.nan)
+    inside, waiting = np.zeros(enters.shape[1], bool), np.zeros(enters.shape[1], bool)
+    settled, opens = np.isfinite(prices.settled), np.isfinite(prices.open)
+    for i in range(len(enters)):
+        # An exit that meets no open before the ending pays out is left to the ending: its money comes only then.
+        sells = exits[i] & inside
+        for j in np.flatnonzero(sells):
+            sells[j] = not _pays_first(settled[i + 1 :, j], opens[i + 1 :, j])
+        leaves = (settled[i] & inside) | sells
+        new = enters[i] & ~(inside & ~leaves)
+        weights[i, sells] = 0.0
+        inside = (inside & ~leaves) | new
+        if leaves.any() or new.any():
+            waiting = inside.copy()
         # A symbol without a bar now gets its new weight at its next one.
-        now = waiting & np.isfinite(close[i])
-        weights[i, now] = 1.0 / entered.sum()
+        now = waiting & np.isfinite(prices.close[i])
+        weights[i, now] = 1.0 / max(inside.sum(), 1)
         waiting &= ~now
     return weights
+
+
+def _pays_first(settled: Masks, opens: Masks) -> bool:
+    """Return whether one symbol's ending comes at the latest with its next open."""
+    return bool(settled.any()) and not opens[: settled.argmax()].any()
 
 
 def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _Account:
     """Return the fills that the targets lead to (NaN = leave alone), sells before buys, buys within the cash.
 
     An order waits for the symbol's next open, and what the cash does not pay for waits for cash; a newer decision
-    replaces one that waits.
+    replaces one that waits, and an ending cancels it.
     """
     fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
     n_times, n_symbols = target.shape
@@ -152,9 +202,23 @@ def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _
     equity = np.zeros(n_times)
     cash, shares, last = costs.initial_cash, np.zeros(n_symbols), np.zeros(n_symbols)
     order = np.full(n_symbols, np.nan)
+    # The bar of a decision whose fill is due and has met no bar of its symbol yet.
+    due: dict[int, int] = {}
+    waits: list[tuple[int, int, int, int | None]] = []
     for i in range(n_times):
+        ends = np.isfinite(prices.settled[i])
+        for j in np.flatnonzero(ends & (shares != 0)).tolist():
+            price = prices.settled[i, j] * (1 - slip * np.sign(shares[j]))
+            cash += shares[j] * price - abs(shares[j]) * price * fee
+            size[i, j] = -shares[j]
+            shares[j] = 0.0
+        order[ends] = np.nan
         ready = np.isfinite(order) & np.isfinite(prices.open[i])
-        for j in (*np.flatnonzero(ready & (order < 0)), *np.flatnonzero(ready & (order > 0))):
+        for j, decided_at in [(j, at) for j, at in due.items() if ends[j] or ready[j]]:
+            if decided_at < i - 1:
+                waits.append((j, decided_at, i - 1 - decided_at, i if ready[j] else None))
+            del due[j]
+        for j in np.flatnonzero(ready & (order < 0)).tolist() + np.flatnonzero(ready & (order > 0)).tolist():
             price = prices.open[i, j] * (1 + slip * np.sign(order[j]))
             filled = order[j] if order[j] < 0 else min(order[j], max(cash, 0.0) / (price * (1 + fee)))
             # What rounding left of the cash buys nothing: vectorbt would reject an order of that size.
@@ -178,8 +242,18 @@ def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _
         order = np.where(decided, np.nan, order)
         trade = decided & off
         order[trade] = target[i, trade] * equity[i] / last[trade] - shares[trade]
+        due |= dict.fromkeys(np.flatnonzero(trade).tolist(), i)
         held[i] = shares
-    return _Account(size, held, equity)
+    waits += [(j, at, n_times - 1 - at, None) for j, at in due.items() if at < n_times - 1]
+    return _Account(size, held, equity, waits)
+
+
+def _waited(prices: _Prices, account: _Account) -> pl.DataFrame:
+    rows = [
+        (prices.symbols[j], prices.times[at], None if i is None else prices.times[i], missed)
+        for j, at, missed, i in account.waits
+    ]
+    return pl.DataFrame(rows, schema=WAIT_SCHEMA, orient="row").sort("decided_ts", "symbol")
 
 
 def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats, pl.DataFrame]:
@@ -192,12 +266,12 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
     index = pd.DatetimeIndex(prices.times.to_numpy())
     has_order = np.isfinite(account.size)
     # vectorbt drops an order whose price is not finite, without a word.
-    assert np.isfinite(prices.open[has_order]).all()
+    assert np.isfinite(prices.fill[has_order]).all()
     portfolio: Any = vbt.Portfolio.from_orders(
         pd.DataFrame(prices.marked, index=index, columns=prices.symbols.to_list()),
         size=account.size,
         size_type="amount",
-        price=np.where(has_order, prices.open, prices.marked),
+        price=np.where(has_order, prices.fill, prices.marked),
         fees=costs.fee_bps / 1e4,
         slippage=costs.slippage_bps / 1e4,
         init_cash=costs.initial_cash,
@@ -223,7 +297,7 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
             "shares": records["size"] * sign,
             "price": records["price"],
             "fee": records["fees"],
-            "slippage": records["size"] * np.abs(records["price"] - prices.open[rows, columns]),
+            "slippage": records["size"] * np.abs(records["price"] - prices.fill[rows, columns]),
         },
         schema=FILL_SCHEMA,
     )
@@ -247,7 +321,7 @@ def _held(
     cost = np.nan_to_num(
         to_wide(fills.with_columns(cost=pl.col("fee") + pl.col("slippage")), "cost", prices.times, prices.symbols)
     )
-    paid = np.nan_to_num(account.size * prices.open)
+    paid = np.nan_to_num(account.size * prices.fill)
     gain = np.diff(value, axis=0, prepend=0.0) - paid - cost
     n_times, n_symbols = value.shape
     frame = pl.DataFrame(
@@ -259,7 +333,7 @@ def _held(
             "return": (gain / before).T.ravel(),
         }
     )
-    traded = frame.filter(np.isfinite(prices.close).T.ravel())
+    traded = frame.filter((np.isfinite(prices.close) | np.isfinite(account.size)).T.ravel())
     return (
         traded.join(positions, on=["symbol", "ts"], how="left", maintain_order="left")
         .select(HELD_SCHEMA.names())

@@ -9,9 +9,12 @@ from foxflow.dataset import Floats
 from foxflow.errors import ConfigError
 
 POSITION_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "signal": pl.Float64(), "position": pl.Float64()})
+"""A row without a signal is an exit: the symbol has left the universe."""
 
 
-def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, values: str) -> pl.DataFrame:
+def positions(
+    forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, values: str, exits: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """Return the position to hold from each forecast on (`POSITION_SCHEMA`), sorted by (symbol, ts).
 
     A position is a fraction of equity, decided at `ts` and held until the symbol's next row: a bar without a valid
@@ -23,6 +26,9 @@ def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, valu
         `training.FORECAST_SCHEMA`, in label units.
     values
         What the forecasts are: `return` or `log volatility` (see `labels`).
+    exits
+        `endings.EXIT_SCHEMA`: where a symbol leaves the universe. What was held is closed, unless there is a forecast
+        at that very time, and no earlier forecast counts any more.
     """
     require_fitting(strategy, values=values)
     signal = _direction(strategy) if strategy.kind == "direction" else _volatility_target(strategy)
@@ -30,11 +36,24 @@ def positions(forecasts: pl.DataFrame, *, strategy: Strategy, horizon: int, valu
         # Each bar opens 1/horizon of the position and closes the part it opened `horizon` bars ago.
         signal = signal.rolling_sum(horizon, min_samples=1) / horizon
     rows = (
-        forecasts.sort("symbol", "ts")
-        .with_columns(signal=signal.over("symbol", order_by="ts"))
-        .with_columns(position=pl.col("signal") * strategy.position_limit)
+        _with_exits(forecasts, exits)
+        .with_columns(signal=signal.over("symbol", "stay", order_by="ts"))
+        .with_columns(signal=pl.when(pl.col("forecast").is_not_null()).then("signal"))
+        .with_columns(position=pl.col("signal").fill_null(0.0) * strategy.position_limit)
     )
     return _within_gross_limit(rows, strategy.gross_limit).select(POSITION_SCHEMA.names()).cast(POSITION_SCHEMA)
+
+
+def _with_exits(forecasts: pl.DataFrame, exits: pl.DataFrame | None) -> pl.DataFrame:
+    """Return forecasts and exits, which have none, sorted, and the number of the symbol's `stay` each belongs to."""
+    if exits is None or not len(exits):
+        return forecasts.sort("symbol", "ts").with_columns(stay=pl.lit(0))
+    first = forecasts.group_by("symbol").agg(first=pl.col("ts").min())
+    # Before its first forecast a symbol has nothing to leave.
+    leaving = exits.unique().join(first, on="symbol").filter(pl.col("ts") > pl.col("first")).select("symbol", "ts")
+    both = forecasts.join(leaving.with_columns(leaves=True), on=["symbol", "ts"], how="full", coalesce=True)
+    leaves = pl.col("leaves").fill_null(value=False).cast(pl.Int32)
+    return both.sort("symbol", "ts").with_columns(stay=leaves.cum_sum().over("symbol", order_by="ts"))
 
 
 def require_fitting(strategy: Strategy, *, values: str) -> None:
