@@ -92,12 +92,16 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Which bars: the embedded sample or the store, which symbols (empty = all), which bar length."""
+    """Which bars: the embedded sample or the store, which symbols (empty = all), which bar length.
+
+    `ended`: what becomes of a symbol whose bars end without a recorded end; None refuses it (see `endings.find`).
+    """
 
     source: Literal["sample", "store"]
     bar: str
     calendar: str
     symbols: tuple[str, ...] = ()
+    ended: Literal["last_close"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

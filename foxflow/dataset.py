@@ -11,6 +11,7 @@ from foxflow import features, labels
 from foxflow.bars import TS
 from foxflow.errors import DataError
 from foxflow.splits import Fold, Mask, Times
+from foxflow.universe import EVERYTHING, Universe
 
 Floats = NDArray[np.float64]
 UNKNOWN_END = np.iinfo(np.int64).max
@@ -80,13 +81,14 @@ class Segments:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The bars of several symbols, each a `Series`, symbols in ascending order."""
+    """The bars of several symbols, each a `Series`, symbols in ascending order, and who of them is a member when."""
 
     feature_names: tuple[str, ...]
     label_name: str
     horizon: int
     lookback: int
     series: tuple[Series, ...]
+    universe: Universe = EVERYTHING
 
     def table(self) -> Table:
         """Return the rows that count (weight above 0), by symbol and time."""
@@ -200,14 +202,21 @@ def samples(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str
     return pl.concat([table, label], how="horizontal").cast(sample_schema(feature_names))
 
 
-def build(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int) -> Dataset:
+def build(
+    bars: pl.DataFrame,
+    *,
+    feature_names: Sequence[str],
+    label_name: str,
+    horizon: int,
+    universe: Universe = EVERYTHING,
+) -> Dataset:
     """Return the samples of adjusted bars as arrays; no row counts yet (weight 0)."""
     frame = samples(bars, feature_names=feature_names, label_name=label_name, horizon=horizon)
     series = tuple(
         _series(str(symbol), rows, feature_names)
         for (symbol,), rows in frame.partition_by("symbol", as_dict=True, maintain_order=True).items()
     )
-    return Dataset(tuple(feature_names), label_name, horizon, features.lookback(feature_names), series)
+    return Dataset(tuple(feature_names), label_name, horizon, features.lookback(feature_names), series, universe)
 
 
 def _series(symbol: str, rows: pl.DataFrame, feature_names: Sequence[str]) -> Series:
@@ -240,8 +249,9 @@ class Parts:
 def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
     """Return the training and validation data of a fold, proven free of the test span.
 
-    Rows count equally per date, then per symbol; a row that is not valid or whose label is not known counts for
-    nothing. `valid` has `warmup_bars` bars of context in front of each symbol's first validation row, features only.
+    Rows count equally per date, then per symbol; a row that is not valid, whose label is not known or whose symbol is
+    no member (at the row's time, as known at the fold's cut) counts for nothing. `valid` has `warmup_bars` bars of
+    context in front of each symbol's first validation row, features only.
 
     Raises
     ------
@@ -295,7 +305,13 @@ def _newest_label_end(data: Dataset) -> int:
 
 
 def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) -> Dataset:
-    masks = [chosen(s.ts, s.label_end) & s.valid & np.isfinite(s.label) for s in data.series]
+    masks = [
+        chosen(s.ts, s.label_end)
+        & s.valid
+        & np.isfinite(s.label)
+        & data.universe.decides_on(s.symbol, s.ts, as_of=fold.cut)
+        for s in data.series
+    ]
     times, counts = np.unique(
         np.concatenate([s.ts[m] for s, m in zip(data.series, masks, strict=True)]), return_counts=True
     )
@@ -313,8 +329,8 @@ def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) 
             )
         raise DataError(
             f"fold {fold.number}: no bar of {', '.join(s.symbol for s in data.series)} has its {data.lookback} bars of "
-            f"lookback and a known label inside the training or validation span; import more bars or raise "
-            "[walk_forward] train"
+            f"lookback and a known label inside the training or validation span{_as_a_member(data)}; import more bars "
+            "or raise [walk_forward] train"
         )
     series = []
     for s, mask in zip(data.series, masks, strict=True):
@@ -330,3 +346,7 @@ def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) 
             )
         )
     return replace(data, series=tuple(series))
+
+
+def _as_a_member(data: Dataset) -> str:
+    return " while it is a member of the recorded universe" if data.universe.is_recorded else ""

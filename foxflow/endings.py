@@ -60,6 +60,11 @@ def exits(own: Mapping[str, Times], universe: Universe) -> pl.DataFrame:
     return pl.DataFrame(found, schema=EXIT_SCHEMA, orient="row").sort("symbol", "ts")
 
 
+def exits_of(endings: pl.DataFrame) -> pl.DataFrame:
+    """Return where endings (`ENDING_SCHEMA`) have closed their symbol (`EXIT_SCHEMA`)."""
+    return endings.select("symbol", "ts").drop_nulls()
+
+
 def require_recorded(
     own: Mapping[str, Times], universe: Universe, *, times: Times, ended: Ended | None, calendar: str
 ) -> None:
@@ -89,9 +94,8 @@ def find(
     times = bars["ts"].unique().sort().dt.timestamp("us").to_numpy()
     rows = []
     for symbol, ts in own_times(bars, symbols).items():
-        closes = bars.filter(pl.col("symbol") == symbol)["close"]
         for e in _endings(symbol, ts, universe, times=times, ended=ended, calendar=calendar):
-            close = float(closes[int(np.searchsorted(ts, e.last))])
+            close = float(bars.filter((pl.col("symbol") == symbol) & (pl.col("ts") == instant(e.last)))["close"].item())
             price = None if e.at is None else close * max(1.0 + (e.delisting_return or 0.0), WORTHLESS)
             at = None if e.at is None else instant(e.at)
             rows.append((symbol, e.kind, instant(e.last), close, e.delisting_return, at, price))

@@ -26,6 +26,7 @@ import tomli_w
 from foxflow import (
     bars,
     dataset,
+    endings,
     features,
     ingest,
     labels,
@@ -46,6 +47,7 @@ from foxflow.market import Market
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
 from foxflow.training import FoldProgress, FoldResult, Recipe, SamplesAsOf
+from foxflow.universe import EVERYTHING, Universe
 
 # Under the home folder: unfinished fits.
 FITS = "fits"
@@ -89,10 +91,14 @@ def pull_market(config: Config, folder: Path) -> Market:
     return market.pull(config, open_store(folder, config.data.source))
 
 
-def build_dataset(config: Config, adjusted: pl.DataFrame) -> Dataset:
+def build_dataset(config: Config, adjusted: pl.DataFrame, universe: Universe = EVERYTHING) -> Dataset:
     """Return the samples of adjusted bars."""
     return dataset.build(
-        adjusted, feature_names=config.features.names, label_name=config.label.name, horizon=config.label.horizon
+        adjusted,
+        feature_names=config.features.names,
+        label_name=config.label.name,
+        horizon=config.label.horizon,
+        universe=universe,
     )
 
 
@@ -105,7 +111,7 @@ def samples_as_of(config: Config, pulled: Market, first: Dataset) -> SamplesAsOf
     # Consecutive folds often see the same; no more is kept, for each may be as large as `first`.
     @lru_cache(maxsize=1)
     def built(corrected_at: int) -> Dataset:
-        return build_dataset(config, pulled.as_of(corrected_at))
+        return build_dataset(config, pulled.as_of(corrected_at), pulled.universe)
 
     def seen(cut: int) -> Dataset:
         newest = pulled.corrected_at(cut)
@@ -137,7 +143,9 @@ def retrain(
         folds.append(splits.final(times, config.walk_forward, number=len(folds)))
     options = config.model.options if model is None else {}
     recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
-    training.require_forecasts(data, folds, recipe)
+    forecast = training.require_forecasts(data, folds, recipe)
+    own = {s.symbol: s.ts for s in data.series if s.symbol in forecast}
+    endings.require_recorded(own, data.universe, times=times, ended=config.data.ended, calendar=config.data.calendar)
     return training.run(
         data,
         folds,
@@ -176,7 +184,7 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
     with scratch(folder) as work:
         stage("bars")
         pulled = pull_market(config, folder)
-        data = build_dataset(config, pulled.first)
+        data = build_dataset(config, pulled.first, pulled.universe)
         as_of = samples_as_of(config, pulled, data)
         stage("retrain")
         results = retrain(
@@ -262,8 +270,9 @@ def write(
         (work / "config.toml").write_text(tomli_w.dumps(document), "utf-8")
         (work / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
         scored.outcomes.write_parquet(work / "forecasts.parquet")
-        for name in ("equity", "fills", "held"):
+        for name in ("equity", "fills", "held", "waited"):
             getattr(scored.book, name).write_parquet(work / f"{name}.parquet")
+        scored.endings.write_parquet(work / "endings.parquet")
         report.write(work / "report.html", summary, scored.book, scored.outcomes)
         training.history_of(results).write_parquet(work / "history.parquet")
         work.chmod(0o755)
@@ -298,6 +307,7 @@ def _fold_summary(result: FoldResult) -> dict[str, Any]:
         "test_start": bars.instant(result.fold.test_start),
         "test_end": bars.instant(result.fold.test_end),
         "training_rows": sum(result.rows.values()),
+        "members": result.members,
         "forecasts": dict(result.entered),
         "untrained_loss": result.untrained_loss,
         "best_loss": result.best_loss,

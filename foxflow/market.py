@@ -15,6 +15,7 @@ import polars as pl
 from foxflow import bars, store
 from foxflow.config import Config
 from foxflow.errors import DataError
+from foxflow.universe import EVERYTHING, Universe
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,15 @@ class Market:
         The raw first known values of the symbols that have a correction.
     corrections
         All later values of single bars, raw (`store.REVISION_SCHEMA`), sorted by (symbol, ts, known_at).
+    universe
+        Who is a member when, whatever symbols were pulled.
     """
 
     first: pl.DataFrame
     events: pl.DataFrame
     corrected: pl.DataFrame
     corrections: pl.DataFrame
+    universe: Universe = EVERYTHING
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
@@ -103,4 +107,5 @@ def pull(config: Config, path: Path) -> Market:
             f"{name!r}; only daily bars can be adjusted: use bar = '1d' or leave that symbol out"
         )
     corrected = raw.filter(pl.col("symbol").is_in(corrections["symbol"].unique().to_list()))
-    return Market(bars.adjust(raw, events), events, corrected, corrections)
+    universe = Universe.of(store.read_universe(path))
+    return Market(bars.adjust(raw, events), events, corrected, corrections, universe)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from foxflow import backtest, bars, labels, metrics, signals, state, training, volatility
+from foxflow import backtest, bars, endings, labels, metrics, signals, state, training, volatility
 from foxflow.config import Config
 from foxflow.market import Market
 from foxflow.training import FoldResult
@@ -20,13 +20,14 @@ class Score:
     """What the forecasts were worth.
 
     `outcomes`: `training.FORECAST_SCHEMA` and `label` (null where not known yet); `forecasters`: how a volatility
-    forecast ranks (`volatility.score`), None for other labels.
+    forecast ranks (`volatility.score`), None for other labels; `endings`: `endings.ENDING_SCHEMA`.
     """
 
     outcomes: pl.DataFrame
     book: backtest.Book
     metrics: dict[str, Any]
     forecasters: pl.DataFrame | None
+    endings: pl.DataFrame
 
 
 def score(
@@ -36,9 +37,20 @@ def score(
     adjusted = pulled.first
     forecasts = training.forecasts_of(results)
     label = labels.find(config.label.name)
-    held = signals.positions(forecasts, strategy=config.strategy, horizon=config.label.horizon, values=label.values)
-    traded = adjusted.filter(pl.col("symbol").is_in(forecasts["symbol"].unique().to_list()))
-    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs)
+    symbols = forecasts["symbol"].unique().to_list()
+    ends = endings.find(
+        adjusted, pulled.universe, symbols=symbols, ended=config.data.ended, calendar=config.data.calendar
+    )
+    held = signals.positions(
+        forecasts,
+        strategy=config.strategy,
+        horizon=config.label.horizon,
+        values=label.values,
+        exits=pl.concat([endings.exits(endings.own_times(adjusted, symbols), pulled.universe), endings.exits_of(ends)]),
+    )
+    traded = adjusted.filter(pl.col("symbol").is_in(symbols))
+    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends)
+    ends = ends.filter(pl.col("last_ts") >= forecasts["ts"].min())
     known = labels.compute(adjusted, config.label.name, config.label.horizon)
     outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
     cuts = {r.fold.number: r.cut for r in results}
@@ -49,12 +61,39 @@ def score(
         "ages": by_age(rows, age),
         **_book_metrics(config, book),
         **_bars_metrics(pulled, newest_cut=results[-1].cut),
+        "universe": _universe(pulled, forecasts, ends, book),
+        "orders_waited": _waited(book),
     }
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
         forecasters = volatility.score(pulled, streams, horizon=config.label.horizon)
-    return Score(outcomes, book, found, forecasters)
+    return Score(outcomes, book, found, forecasters, ends)
+
+
+def _universe(pulled: Market, forecasts: pl.DataFrame, ends: pl.DataFrame, book: backtest.Book) -> dict[str, Any]:
+    """Return who could be traded over the walk-forward, who could not, and what became of those that ended."""
+    first, last = (int(t) for t in forecasts.select(a=pl.col("ts").min(), b=pl.col("ts").max()).cast(pl.Int64).row(0))
+    own, universe = endings.own_times(pulled.first, pulled.first["symbol"].unique().to_list()), pulled.universe
+    spans = {symbol: ts[(ts >= first) & (ts <= last)] for symbol, ts in own.items()}
+    closed = ends.join(
+        book.fills.select("symbol", "ts", "shares"), on=["symbol", "ts"], how="left", maintain_order="left"
+    )
+    return {
+        "is_recorded": universe.is_recorded,
+        "never_members": [s for s, ts in spans.items() if len(ts) and not universe.decides_on(s, ts).any()],
+        "members_without_bars": [s for s in universe.within(first, last) if s not in own],
+        "endings": closed.to_dicts(),
+    }
+
+
+def _waited(book: backtest.Book) -> dict[str, Any]:
+    return {
+        "n_orders": len(book.waited),
+        "n_never_filled": book.waited["filled_ts"].null_count(),
+        "most_missed_bars": book.waited["missed_bars"].max(),
+        "symbols": sorted(book.waited["symbol"].unique()),
+    }
 
 
 def _with_references(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:

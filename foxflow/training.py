@@ -45,6 +45,7 @@ class FoldResult:
     """A fit and its out-of-sample forecasts.
 
     `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
+    `members`: the symbols that are members at a bar of the test span, as known then; None without a universe table.
     `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
     `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
     `state_gap`: how far a re-warmed state's forecasts lie from a carried one's (`state.gap`).
@@ -54,6 +55,7 @@ class FoldResult:
     forecasts: pl.DataFrame
     rows: Mapping[str, int]
     entered: Mapping[str, int]
+    members: tuple[str, ...] | None
     history: tuple[Epoch, ...]
     best_epoch: int
     residual_variance: float
@@ -193,6 +195,7 @@ def fit_fold(
         forecasts=forecasts,
         rows={s.symbol: int((s.weight > 0).sum()) for s in pieces.train.series},
         entered={s.symbol: counts.get(s.symbol, 0) for s in data.series},
+        members=_members(data, fold),
         history=fitted.history,
         best_epoch=fitted.best_epoch,
         residual_variance=float(np.average(errors**2, weights=weights)) * scaler.label_scale**2,
@@ -207,7 +210,7 @@ def fit_fold(
 def _out_of_sample(
     fitted: Fitted, data: Dataset, fold: Fold, *, scaler: Scaler, warmup_bars: int, name: str
 ) -> pl.DataFrame:
-    """Return the forecasts of the test span, in label units: valid bars of symbols that are warm."""
+    """Return the forecasts of the test span, in label units: valid bars of members that are warm."""
     stream = dataset.test_data(data, fold, warmup_bars=warmup_bars)
     scaled = _forecast(fitted, scaler.apply(stream), name)
     whole = {s.symbol: s for s in data.series}
@@ -215,7 +218,8 @@ def _out_of_sample(
     for series, forecast in zip(stream.series, scaled, strict=True):
         # A symbol enters at its first bar with the features' lookback and the model's warm-up behind it.
         warm = np.searchsorted(whole[series.symbol].ts, series.ts) >= data.lookback - 1 + warmup_bars
-        keep = warm & series.valid & fold.tests_on(series.ts)
+        member = data.universe.decides_on(series.symbol, series.ts)
+        keep = warm & member & series.valid & fold.tests_on(series.ts)
         frames.append(
             pl.DataFrame(
                 {
@@ -228,6 +232,12 @@ def _out_of_sample(
             )
         )
     return pl.concat(frames) if frames else _empty()
+
+
+def _members(data: Dataset, fold: Fold) -> tuple[str, ...] | None:
+    if not data.universe.is_recorded:
+        return None
+    return tuple(s.symbol for s in data.series if data.universe.decides_on(s.symbol, s.ts[fold.tests_on(s.ts)]).any())
 
 
 def _empty() -> pl.DataFrame:
@@ -251,18 +261,31 @@ def _forecast(fitted: Fitted, data: Dataset, name: str) -> tuple[Floats, ...]:
     return forecasts
 
 
-def require_forecasts(data: Dataset, folds: Sequence[Fold], recipe: Recipe) -> None:
-    """Raise DataError where no symbol has lookback and warm-up behind it in any test span: nothing could be scored."""
+def require_forecasts(data: Dataset, folds: Sequence[Fold], recipe: Recipe) -> list[str]:
+    """Return the symbols that will be forecast.
+
+    Raises
+    ------
+    DataError
+        Where there is none, for no member has lookback and warm-up behind it in any test span.
+    """
     warmup_bars = registry.build(recipe.model, recipe.options).warmup_bars
     need = data.lookback - 1 + warmup_bars
     first, last = min(f.test_start for f in folds), max(f.test_end for f in folds)
-    if not any(((s.ts[need:] >= first) & (s.ts[need:] <= last) & s.valid[need:]).any() for s in data.series):
-        longest = max(len(s) for s in data.series)
-        raise DataError(
-            f"no symbol has a valid bar in a test span with {need} bars behind it ({data.lookback} of lookback, "
-            f"{warmup_bars} of warm-up); the longest has {longest} bars: import more bars, use fewer features or lower "
-            "the model's warmup_bars"
-        )
+    found = []
+    for s in data.series:
+        ready = (s.ts >= first) & (s.ts <= last) & s.valid & data.universe.decides_on(s.symbol, s.ts)
+        if ready[need:].any():
+            found.append(s.symbol)
+    if found:
+        return found
+    longest = max(len(s) for s in data.series)
+    members = " of a member of the recorded universe" if data.universe.is_recorded else ""
+    raise DataError(
+        f"no symbol has a valid bar{members} in a test span with {need} bars behind it ({data.lookback} of lookback, "
+        f"{warmup_bars} of warm-up); the longest has {longest} bars: import more bars, use fewer features or lower "
+        "the model's warmup_bars"
+    )
 
 
 def run(

@@ -88,9 +88,15 @@ class Universe:
             found |= (m.since <= ts) & (ts < m.until) & (m.known_at <= at) & (at < m.superseded)
         return found
 
-    def newest_known(self, *, as_of: int) -> int:
-        """Return when the newest fact known by `as_of` became known; 0 where there is none."""
-        return max((m.known_at for _, m in self._all() if m.known_at <= as_of), default=0)
+    def mask(self, rows: pl.DataFrame, *, as_of: int | None = None) -> NDArray[np.bool_]:
+        """Return `decides_on` of each row's `symbol` and `ts`."""
+        found = np.ones(len(rows), dtype=bool)
+        if self.is_recorded:
+            symbols, ts = rows["symbol"].to_numpy(), rows["ts"].dt.timestamp("us").to_numpy()
+            for symbol in np.unique(symbols):
+                at = symbols == symbol
+                found[at] = self.decides_on(symbol, ts[at], as_of=as_of)
+        return found
 
     def within(self, first: int, last: int) -> list[str]:
         """Return the symbols with a membership, by its newest revision, that meets the times `first` to `last`."""

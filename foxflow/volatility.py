@@ -77,8 +77,9 @@ def score(pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizo
         if newest != corrected_at:
             rows, corrected_at = references(pulled.as_of(fold.cut), horizon=horizon).drop_nulls(), newest
         ts, end = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
-        train = rows.filter(fold.trains_on(ts, end))
-        valid = rows.filter(fold.validates_on(ts, end))
+        member = pulled.universe.mask(rows, as_of=fold.cut)
+        train = rows.filter(fold.trains_on(ts, end) & member)
+        valid = rows.filter(fold.validates_on(ts, end) & member)
         test = rows.filter(fold.tests_on(ts))
         simple = {"last value": _column("last"), "EWMA(0.94)": _column("ewma"), "HAR": _fitted_har(train)}
         for name, forecaster in simple.items():

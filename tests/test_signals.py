@@ -5,6 +5,7 @@ import pytest
 
 from foxflow import signals
 from foxflow.config import Strategy
+from foxflow.endings import EXIT_SCHEMA
 from foxflow.errors import ConfigError
 from foxflow.training import FORECAST_SCHEMA
 
@@ -114,3 +115,32 @@ def test_tranches_of_one_symbol_never_count_another_ones_signals() -> None:
         values="return",
     )
     assert table["position"].to_list() == [0.25, 0.5, -0.25, -0.5]
+
+
+def test_a_symbol_that_leaves_is_closed_frees_its_room_and_starts_anew_when_it_comes_back() -> None:
+    # A: forecast on days 0-2, out on day 3, back on day 5; B throughout.
+    table = forecasts(A=[0.01, 0.01, 0.01, None, None, 0.01], B=[0.01] * 6)
+    exits = pl.DataFrame([("A", START + timedelta(days=3))], schema=EXIT_SCHEMA, orient="row")
+    found = signals.positions(
+        table, strategy=direction(hold="tranches", gross_limit=0.3), horizon=2, values="return", exits=exits
+    )
+    # Half of 0.2 each, then both; 0.4 is scaled to 0.3 while both are in, and B has the room alone when A is out.
+    of = {s: f["position"].to_list() for (s,), f in found.partition_by("symbol", as_dict=True).items()}
+    assert of["A"] == pytest.approx([0.1, 0.15, 0.15, 0.0, 0.1])
+    assert of["B"] == pytest.approx([0.1, 0.15, 0.15, 0.2, 0.2, 0.2])
+    gone = found.filter(pl.col("symbol") == "A").row(3, named=True)
+    assert (gone["ts"], gone["signal"]) == (START + timedelta(days=3), None)
+
+
+def test_an_exit_before_the_first_forecast_is_none_and_one_at_a_forecast_only_forgets() -> None:
+    exits = pl.DataFrame(
+        [("A", START), ("A", START + timedelta(days=2)), ("B", START)], schema=EXIT_SCHEMA, orient="row"
+    )
+    found = signals.positions(
+        forecasts(A=[None, 0.01, 0.01]), strategy=direction(hold="tranches"), horizon=2, values="return", exits=exits
+    )
+    # Day 2 has a forecast of its own: it counts, the one of day 1 no more.
+    assert found.select("ts", "position").rows() == [
+        (START + timedelta(days=1), 0.1),
+        (START + timedelta(days=2), 0.1),
+    ]

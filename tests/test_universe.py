@@ -44,7 +44,6 @@ def test_what_is_known_later_changes_nothing_before() -> None:
     assert late.decides_on("A", micros(2, 5, 6, 9), as_of=int(micros(4)[0])).tolist() == [1, 1, 1, 1]
     assert late.decides_on("A", micros(2, 4, 5, 9), as_of=int(micros(7)[0])).tolist() == [1, 1, 0, 0]
     assert not late.decides_on("A", micros(2, 4), as_of=int(micros(1)[0])).any()
-    assert late.newest_known(as_of=int(micros(6)[0])) == micros(3)[0]
 
 
 def test_several_memberships_of_a_symbol_may_touch_but_not_overlap() -> None:
@@ -65,7 +64,6 @@ def test_without_a_table_everything_is_a_member() -> None:
     assert Universe.of(table()) == EVERYTHING
     assert EVERYTHING.decides_on("A", micros(0, 1)).all()
     assert not EVERYTHING.is_recorded
-    assert EVERYTHING.newest_known(as_of=int(micros(9)[0])) == 0
 
 
 def test_who_is_a_member_within_a_span() -> None:

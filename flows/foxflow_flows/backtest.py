@@ -4,7 +4,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
@@ -25,9 +24,9 @@ def pull_market(settings: Config, folder: Path) -> Market:
 
 
 @task(cache_policy=NO_CACHE)
-def build_dataset(settings: Config, adjusted: pl.DataFrame) -> Dataset:
-    """Return the samples of adjusted bars."""
-    return experiment.build_dataset(settings, adjusted)
+def build_dataset(settings: Config, pulled: Market) -> Dataset:
+    """Return the samples of the bars as they came."""
+    return experiment.build_dataset(settings, pulled.first, pulled.universe)
 
 
 @task(cache_policy=NO_CACHE)
@@ -96,7 +95,7 @@ def backtest(
     folder = experiment.home(out)
     with scratch(folder) as work:
         pulled = pull_market(settings, folder)
-        data = build_dataset(settings, pulled.first)
+        data = build_dataset(settings, pulled)
         as_of = experiment.samples_as_of(settings, pulled, data)
         results = retrain(settings, data, as_of, work / "model", folder / experiment.FITS)
         others = rivals(settings, data, as_of)

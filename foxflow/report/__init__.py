@@ -47,6 +47,7 @@ def _page(summary: Summary, book: Book, outcomes: pl.DataFrame) -> str:
         _outcomes(summary, drawn, known_rows),
         _ages(summary),
         _folds(summary, book, drawn, known_rows),
+        _universe(summary),
         f"<section><h2>Provenance</h2>{tables.provenance(summary)}</section>",
     ]
     return (
@@ -145,6 +146,37 @@ def _folds(summary: Summary, book: Book, drawn: dict[str, Figure], known_rows: p
         caption = "Learning curves: the dot is the epoch that was kept; blue lines are early folds, green ones late."
         curves = _plot("learning", drawn, caption)
     return f"<section><h2>Folds</h2><p>{note}</p>{tables.folds(summary, book, known_rows)}{curves}</section>"
+
+
+def _universe(summary: Summary) -> str:
+    universe = summary.get("universe")
+    if not universe:
+        return ""
+    said = ["No universe table: survivorship is not ruled out. Every symbol is a member whenever it has bars."]
+    if universe["is_recorded"]:
+        said = ["A symbol is forecast, traded and trained on while it is a member, as was known at the time."]
+        for key, what in (
+            ("never_members", "Stored, but never a member in the walk-forward"),
+            ("members_without_bars", "Members without bars in this run: survivorship is not ruled out"),
+        ):
+            if universe[key]:
+                said.append(f"{what}: {names(universe[key], limit=20)}.")
+    waited = summary.get("orders_waited") or {"n_orders": 0}
+    if waited["n_orders"]:
+        said.append(
+            f"{count(waited['n_orders'], 'order')} met no bar of the symbol when due, as in a halt, and waited for the "
+            f"next one ({names(waited['symbols'], limit=12)}): at most {count(waited['most_missed_bars'], 'bar')} "
+            f"missed, {number(waited['n_never_filled'], 0)} never filled."
+        )
+    table = ""
+    if universe["endings"]:
+        said.append(
+            "A delisted symbol is closed at its last close times one plus its delisting return, costs included; one "
+            "that is open had bars up to near the end and is held at its last close."
+        )
+        table = tables.endings(universe["endings"])
+    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in said)
+    return f"<section><h2>Universe</h2>{text}{table}</section>"
 
 
 def _plot(name: str, drawn: dict[str, Figure], caption: str = "") -> str:

@@ -6,7 +6,7 @@ Nothing here says more than the numbers do: a good result is still one walk-forw
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from foxflow.report.text import count, interval, known, number, percent, ranges
+from foxflow.report.text import count, interval, known, names, number, percent, ranges
 
 Summary = Mapping[str, Any]
 Standing = Literal["unknown", "loss", "luck", "market", "unexplained", "good"]
@@ -29,6 +29,8 @@ def verdict(summary: Summary) -> list[str]:
     found = [
         CONCLUSIONS[standing(summary)],
         _sample(summary),
+        _survivorship(summary),
+        _ended(summary),
         _sharpe(summary),
         _benchmark(summary),
         _costs(summary),
@@ -78,6 +80,32 @@ def _sample(summary: Summary) -> str:
     return (
         "The bars are the embedded sample, five survivors picked with hindsight: whatever they earn says nothing of "
         "skill."
+    )
+
+
+def _survivorship(summary: Summary) -> str:
+    """Return what was left out of the universe, where that is not known to be nothing."""
+    universe = summary.get("universe") or {}
+    if not universe or summary.get("is_sample"):
+        return ""
+    if not universe["is_recorded"]:
+        return "There is no universe table: survivorship is not ruled out."
+    missing = universe["members_without_bars"]
+    if not missing:
+        return ""
+    have = "member has" if len(missing) == 1 else "members have"
+    return f"{len(missing):,} {have} no bars in this run ({names(missing, limit=4)}): survivorship is not ruled out."
+
+
+def _ended(summary: Summary) -> str:
+    """Return who was closed at its last close for want of a recorded end."""
+    universe = summary.get("universe") or {"endings": []}
+    closed = [e["symbol"] for e in universe["endings"] if e["kind"] == "last close"]
+    if not closed:
+        return ""
+    return (
+        f"{names(closed, limit=4)} ended without a recorded return and was closed at its last close, as [data] ended "
+        "asks: what a holder really got is not in the result."
     )
 
 

@@ -106,6 +106,8 @@ def folds(summary: Summary, book: Book, known_rows: pl.DataFrame) -> str:
     """Return one row a fold: what it was fitted on, whether it learned, what its forecasts were worth."""
     head = ["Fold", "Cut", "Test span", "Training rows", "Symbols with forecasts", "Untrained loss", "Best loss",
             "Best epoch", "Learned", "State gap", "IC", "Return", "Buy-and-hold", "Seconds"]  # fmt: skip
+    has_members = any(fold.get("members") is not None for fold in summary["folds"])
+    head[5:5] = ["Members"] if has_members else []
     parts = known_rows.partition_by("fold", as_dict=True)
     rows, seen = [], set[str]()
     for fold in summary["folds"]:
@@ -118,6 +120,7 @@ def folds(summary: Summary, book: Book, known_rows: pl.DataFrame) -> str:
                 f"{_dated(fold['test_start'])} to {_dated(fold['test_end'])}",
                 number(fold["training_rows"], 0),
                 _entered(fold["forecasts"], seen),
+                *([_members(fold["members"])] if has_members else []),
                 number(fold["untrained_loss"], 4),
                 number(fold["best_loss"], 4),
                 str(fold["best_epoch"]),
@@ -146,6 +149,11 @@ def fold_returns(equity: pl.DataFrame, fold: Summary) -> dict[str, float | None]
     return {name: float(equity[name][last] / equity[name][before] - 1) for name in ("equity", "benchmark")}
 
 
+def _members(members: Sequence[str]) -> str:
+    listed = escape(names(members, limit=8))
+    return f'{len(members)}<small title="{escape(", ".join(members))}">: {listed}</small>'
+
+
 def _entered(counts: Mapping[str, int], seen: set[str]) -> str:
     out = sorted(symbol for symbol, n in counts.items() if not n)
     said = f"{len(counts) - len(out)} of {len(counts)}"
@@ -154,6 +162,25 @@ def _entered(counts: Mapping[str, int], seen: set[str]) -> str:
         if group:
             said += f'<small title="{escape(", ".join(group))}">, {label}: {escape(names(group, limit=4))}</small>'
     return said
+
+
+def endings(rows: Sequence[Summary]) -> str:
+    """Return one row for each symbol whose bars or membership ended with something to pay."""
+    head = ["Symbol", "Ending", "Last bar", "Last close", "Delisting return", "Closed at bar", "Price", "Shares"]
+    cells = [
+        [
+            escape(row["symbol"]),
+            escape(row["kind"]),
+            _dated(row["last_ts"]),
+            number(row["close"], 4),
+            percent(row["delisting_return"], sign="+"),
+            _dated(row["ts"]) if row["ts"] else NONE,
+            number(row["price"], 4),
+            number(row["shares"], 2) if row["shares"] is not None else NONE,
+        ]
+        for row in rows
+    ]
+    return _table(head, cells, look="compact")
 
 
 def symbols(summary: Summary, known_rows: pl.DataFrame) -> str:
@@ -201,7 +228,7 @@ def provenance(summary: Summary) -> str:
         "Fills": "At the next open plus slippage; shares are counted from what was known at ts, before that open.",
         "Prices": _adjusted(summary.get("adjustments")),
         "Corrections": _corrected(summary),
-        "Buy-and-hold": "The same symbols in equal weights, set anew when a symbol enters, at the same costs.",
+        "Buy-and-hold": "The same symbols in equal weights, set anew when one enters or leaves, at the same costs.",
         "Sharpe ratio": "Of session returns over a risk-free rate of 0; interval by Mertens (2002).",
         "IC": "Pooled over symbols and dates; t-statistic by Newey and West (1987), lags for overlapping outcomes.",
     }
