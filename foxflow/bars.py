@@ -32,6 +32,9 @@ EVENT_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "kind": pl.String(), 
 FINDING_SCHEMA = pl.Schema(
     {"symbol": pl.String(), "ts": TS, "check": pl.String(), "severity": pl.String(), "detail": pl.String()}
 )
+SESSION_SCHEMA = pl.Schema(
+    {"session": pl.Date(), "day": TS, "open": TS, "break_start": TS, "break_end": TS, "close": TS}
+)
 # An open 40 % above the close before it, or as far below.
 JUMP = 0.336
 PRICES = ("open", "high", "low", "close")
@@ -71,13 +74,28 @@ def bar_length(bar: str) -> timedelta:
     return int(match[1]) * _UNITS[match[2]]
 
 
-@cache
 def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
     """Return the sessions of an exchange from `start` to `end` and the UTC instant each closes.
 
     Returns
     -------
     Frame with `session` (Date) and `ts` (UTC), ascending.
+
+    Source: the `exchange_calendars` package; half days close early there too.
+    """
+    return sessions(calendar, start, end).select("session", ts="close")
+
+
+@cache
+def sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
+    """Return the sessions of an exchange from `start` to `end`: when each begins, breaks for lunch and ends.
+
+    A session that crosses midnight has the date of its close: CME's of Monday opens on Sunday evening.
+
+    Returns
+    -------
+    Frame (`SESSION_SCHEMA`), ascending: `day` is the instant the session's date begins in the exchange's zone;
+    `break_start` and `break_end` are null where nothing interrupts the session.
 
     Source: the `exchange_calendars` package; half days close early there too.
     """
@@ -100,15 +118,26 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
             ) from e
         except (ValueError, OverflowError, NotImplementedError) as e:
             raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
-        closes = exchange.closes
-    frame = pl.DataFrame(
-        {
-            "session": closes.index.to_numpy().astype("datetime64[us]"),
-            "ts": closes.dt.tz_convert(None).to_numpy().astype("datetime64[us]"),
-        }
+        table = exchange.schedule
+    instants = {
+        name: table[name].dt.tz_convert(None).to_numpy().astype("datetime64[us]")
+        for name in ("open", "break_start", "break_end", "close")
+    }
+    frame = pl.DataFrame({"session": table.index.to_numpy().astype("datetime64[us]"), **instants})
+    zone = str(exchange.tz)
+    midnight, one = (
+        pl.col("session").dt.offset_by(by).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+        for by in ("0h", "1h")
     )
-    return frame.select(pl.col("session").cast(pl.Date), pl.col("ts").dt.replace_time_zone("UTC")).filter(
-        pl.col("session").is_between(start, end)
+    return (
+        frame.select(
+            pl.col("session").cast(pl.Date),
+            # Where clocks go forward over midnight, the date begins at one.
+            pl.coalesce(midnight, one).dt.convert_time_zone("UTC").alias("day"),
+            *(pl.col(c).dt.replace_time_zone("UTC") for c in instants),
+        )
+        .filter(pl.col("session").is_between(start, end))
+        .cast(SESSION_SCHEMA)
     )
 
 

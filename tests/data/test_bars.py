@@ -53,6 +53,26 @@ def test_session_closes_follow_daylight_saving_of_the_exchange() -> None:
     assert (new_york, london) == ([21, 20], [16, 15])
 
 
+def test_a_session_has_the_date_of_its_close_and_its_lunch_break() -> None:
+    at = lambda day, hour, minute=0: datetime(2024, 3, day, hour, minute, tzinfo=UTC)  # noqa: E731
+    # Monday after the clocks went forward: midnight in Chicago is 05:00 in UTC, one day before it was 06:00.
+    assert bars.sessions("CMES", date(2024, 3, 8), date(2024, 3, 11)).rows() == [
+        (date(2024, 3, 8), at(8, 6), at(7, 23), None, None, at(8, 23)),
+        (date(2024, 3, 11), at(11, 5), at(10, 22), None, None, at(11, 22)),
+    ]
+    assert bars.sessions("XHKG", date(2024, 3, 8), date(2024, 3, 8)).rows() == [
+        (date(2024, 3, 8), at(7, 16), at(8, 1, 30), at(8, 4), at(8, 5), at(8, 8))
+    ]
+
+
+def test_a_date_begins_with_its_midnight_in_the_zone_of_the_exchange() -> None:
+    # On Sunday the 4th, Sao Paulo's clocks went forward over midnight itself.
+    assert bars.sessions("BVMF", date(2018, 11, 1), date(2018, 11, 5))["day"].to_list() == [
+        datetime(2018, 11, 1, 3, tzinfo=UTC),
+        datetime(2018, 11, 5, 2, tzinfo=UTC),
+    ]
+
+
 def test_a_session_that_never_ends_closes_at_the_next_midnight() -> None:
     assert bars.session_closes("24/7", date(2024, 3, 9), date(2024, 3, 9)).rows() == [
         (date(2024, 3, 9), datetime(2024, 3, 10, tzinfo=UTC))
