@@ -141,6 +141,19 @@ def sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
     )
 
 
+def sessions_around(calendar: str, first: datetime, last: datetime) -> pl.DataFrame:
+    """Return the sessions (`SESSION_SCHEMA`) that bars from `first` to `last` can belong to, and some beside them.
+
+    Whole years, and to the end of the week that a year ends in, so that reads of one store share a calendar, which
+    takes half a second to make. Raises as `sessions` does.
+    """
+    try:
+        return sessions(calendar, date(first.year - 1, 12, 25), date(last.year + 1, 1, 7))
+    except DataError:
+        # Some calendars begin or end within these years.
+        return sessions(calendar, first.date() - timedelta(days=1), last.date() + timedelta(days=1))
+
+
 def sessions_per_year(calendar: str) -> int:
     """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7.
 
