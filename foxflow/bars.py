@@ -251,7 +251,7 @@ def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFram
     return pl.concat(found).cast(FINDING_SCHEMA).sort("severity", "symbol", "ts", "check", maintain_order=True)
 
 
-def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = None) -> pl.DataFrame:
     """Return bars with prices made comparable over splits and dividends, forward from the first bar.
 
     Prices are multiplied by the value of one first share with its splits and reinvested dividends, volume is
@@ -260,23 +260,42 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     applies to. Returns of the adjusted prices are total returns. An event before a symbol's first bar or after its
     last changes nothing.
 
+    Parameters
+    ----------
+    calendar
+        The exchange whose sessions the events are dated by, for bars shorter than a session. An event then applies
+        from the first bar after its session's date begins (or after its open, where that is the evening before), and
+        the previous close is that of the session before, not of trades after it.
+
     Raises
     ------
     DataError
-        An event between those bars has no bar, or a dividend is not below the close before it.
+        An event between those bars has no bar (or no bar in its session), or a dividend is not below the close before
+        it.
     """
-    if not len(events):
+    if bars.is_empty() or events.is_empty():
         return bars
-    # Before a symbol's first bar nobody held it, and what comes after its last has not happened yet.
     spans = bars.group_by("symbol").agg(first=pl.col("ts").min(), last=pl.col("ts").max())
-    events = events.join(spans, on="symbol").filter(pl.col("ts").is_between("first", "last")).select(events.columns)
-    stray = events.join(bars, on=["symbol", "ts"], how="anti")
+    # Before a symbol's first bar nobody held it.
+    events = events.join(spans, on="symbol").filter(pl.col("ts") >= pl.col("first"))
+    if calendar is None:
+        # What comes after its last has not happened yet.
+        placed = events.filter(pl.col("ts") <= pl.col("last")).with_columns(bar="ts", reference=None)
+        stray = placed.join(bars, on=["symbol", "ts"], how="anti")
+    else:
+        placed = _in_sessions(bars, events, calendar)
+        stray = placed.filter(pl.col("bar").is_null())
     if len(stray):
         raise DataError(
             f"{len(stray)} split(s) or dividend(s) without a bar, first {stray['symbol'][0]} at "
             f"{stray['ts'][0]:%Y-%m-%d %H:%M}Z; import that bar or mend the event's date"
         )
-    joined = _with_events(bars, events)
+    moved = placed.with_columns(ts="bar")
+    closes = moved.select("symbol", "ts", pl.col("reference").cast(pl.Float64)).unique()
+    joined = _with_events(bars, moved.select(EVENT_SCHEMA.names()))
+    joined = joined.join(closes, on=["symbol", "ts"], how="left", maintain_order="left").with_columns(
+        previous=pl.coalesce("reference", "previous")
+    )
     bad = joined.filter((pl.col("dividend") > 0) & ~(pl.col("dividend") < pl.col("previous")))
     if len(bad):
         raise DataError(
@@ -295,6 +314,49 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         *(pl.col(c) * pl.col("shares") for c in PRICES),
         pl.col("volume") / pl.col("splits"),
     )
+
+
+def _in_sessions(bars: pl.DataFrame, events: pl.DataFrame, calendar: str) -> pl.DataFrame:
+    """Return the events of sessions that have begun by a symbol's last bar, with the `bar` each applies from.
+
+    `bar` is null where the session has none; `reference` is the newest close at or before the close of the session
+    before, null where there is none.
+    """
+    times = bars["ts"].sort()
+    begins = pl.min_horizontal("day", "open")
+    table = sessions_around(calendar, times[0], times[-1]).select(
+        ts="close", begin=begins, next=begins.shift(-1), closed=pl.col("close").shift(1)
+    )
+    dated = events.sort("ts").join(table, on="ts", how="left", maintain_order="left")
+    undated = dated.filter(pl.col("begin").is_null() & (pl.col("ts") <= pl.col("last")))
+    if len(undated):
+        first = undated.row(0, named=True)
+        raise DataError(
+            f"{len(undated)} split(s) or dividend(s) dated by no session of {calendar}, first {first['symbol']} "
+            f"at {first['ts']:%Y-%m-%d %H:%M}Z, when none closes; name the calendar that they were imported with"
+        )
+    begun = dated.filter(pl.col("begin") < pl.col("last"))
+    closes = bars.select("symbol", "ts", "close").sort("ts")
+    after = begun.sort("begin").join_asof(
+        closes.select("symbol", bar="ts"),
+        left_on="begin",
+        right_on="bar",
+        by="symbol",
+        strategy="forward",
+        allow_exact_matches=False,
+        coalesce=False,
+        check_sortedness=False,
+    )
+    before = after.sort("closed").join_asof(
+        closes.select("symbol", closing="ts", reference="close"),
+        left_on="closed",
+        right_on="closing",
+        by="symbol",
+        check_sortedness=False,
+    )
+    # A bar at the instant the next session begins is the last that this one can have.
+    own = pl.when(pl.col("bar") <= pl.col("next")).then(pl.col("bar"))
+    return before.with_columns(bar=own)
 
 
 def log_price(column: str) -> pl.Expr:
