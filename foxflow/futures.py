@@ -11,7 +11,7 @@ returns are the same; its past prices are not, for they change every quarter by 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Literal
 
 import numpy as np
@@ -30,6 +30,8 @@ ADJUSTMENTS = ("ratio", "difference", "none")
 CONTRACT_SCHEMA = pl.Schema(
     {"root": pl.String(), "symbol": pl.String(), "expiry": pl.Date(), "multiplier": pl.Float64()}
 )
+# A row says what was known from `known_at` on; a change, as of an expiry that was moved, is a row with a later one.
+CONTRACT_REVISION_SCHEMA = pl.Schema({**CONTRACT_SCHEMA, "known_at": TS})
 # `ts` is the instant from which the figure was known, which is the morning after the session it counts.
 OPEN_INTEREST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "open_interest": pl.Float64()})
 # `ts` is the first bar of the new contract; the prices are the closes of both at `priced_at`.
@@ -160,6 +162,34 @@ def require_contracts(contracts: pl.DataFrame, *, where: str = "contracts") -> p
     return rows
 
 
+def require_open_interest(figures: pl.DataFrame, *, where: str = "open interest") -> pl.DataFrame:
+    """Return figures of open interest sorted by (symbol, ts) if each is a number of contracts and stands once."""
+    if figures.schema != OPEN_INTEREST_SCHEMA:
+        raise DataError(f"{where}: columns {dict(figures.schema)}; expected {dict(OPEN_INTEREST_SCHEMA)}")
+    rows = figures.sort("symbol", "ts")
+    sound = (pl.col("open_interest") >= 0) & pl.col("open_interest").is_finite() & pl.col("ts").is_not_null()
+    bad = rows.filter(~(sound & ~pl.struct("symbol", "ts").is_duplicated()).fill_null(False))
+    if len(bad):
+        raise DataError(
+            f"{where}: {len(bad)} bad figure(s), first {bad.row(0)}; expected 0 or more contracts, one figure of a "
+            "symbol and time: mend the row(s)"
+        )
+    return rows
+
+
+def known_contracts(revisions: pl.DataFrame, *, at: datetime | None = None) -> pl.DataFrame:
+    """Return contracts (`CONTRACT_SCHEMA`) as they were known at an instant, or by default as each was known first."""
+    rows = revisions.sort("symbol", "known_at")
+    rows = (
+        rows.unique("symbol", keep="first", maintain_order=True)
+        if at is None
+        else rows.filter(pl.col("known_at") <= at)
+    )
+    return (
+        rows.unique("symbol", keep="last", maintain_order=True).select(CONTRACT_SCHEMA.names()).sort("root", "expiry")
+    )
+
+
 def _require_options(roll: str, adjust: str, days_before: int | None, open_interest: pl.DataFrame | None) -> None:
     for name, value, choices in (("roll", roll, ROLLS), ("adjust", adjust, ADJUSTMENTS)):
         if value not in choices:
@@ -211,11 +241,10 @@ def _volumes(table: pl.DataFrame, present: NDArray[np.int64], n_contracts: int) 
 
 def _interests(figures: pl.DataFrame, chain: pl.DataFrame, closes: pl.Series) -> NDArray[np.float64]:
     """Return the newest open interest of each contract known at each close, 0 before the first one."""
-    if figures.schema != OPEN_INTEREST_SCHEMA:
-        raise DataError(f"open interest: columns {dict(figures.schema)}; expected {dict(OPEN_INTEREST_SCHEMA)}")
+    figures = require_open_interest(figures)
     found = np.zeros((len(closes), len(chain)))
     for number, symbol in enumerate(chain["symbol"]):
-        own = figures.filter(pl.col("symbol") == symbol).sort("ts")
+        own = figures.filter(pl.col("symbol") == symbol)
         at = own["ts"].search_sorted(closes, side="right").cast(pl.Int64).to_numpy() - 1
         has = at >= 0
         found[has, number] = own["open_interest"].to_numpy()[at[has]]

@@ -3,7 +3,15 @@
 import signal
 import sys
 
-from foxflow.cli import backtest, bars, doctor, models, release, universe  # noqa: F401  (each adds its commands to `app`)
+from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
+    backtest,
+    bars,
+    contracts,
+    doctor,
+    models,
+    release,
+    universe,
+)
 from foxflow.cli.app import app
 from foxflow.errors import FoxflowError
 

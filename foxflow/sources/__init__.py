@@ -7,12 +7,24 @@ import polars as pl
 
 from foxflow.bars import BAR_SCHEMA
 from foxflow.sources.content import FORMATS
+from foxflow.sources.contracts import read_contracts, read_open_interest
 from foxflow.sources.events import read_events
 from foxflow.sources.reading import Options, Staged, stage
 from foxflow.sources.tables import read_table
 from foxflow.sources.universe import read_universe
 
-__all__ = ["FORMATS", "Options", "Staged", "read", "read_events", "read_table", "read_universe", "stage"]
+__all__ = [
+    "FORMATS",
+    "Options",
+    "Staged",
+    "read",
+    "read_contracts",
+    "read_events",
+    "read_open_interest",
+    "read_table",
+    "read_universe",
+    "stage",
+]
 
 
 def read(path: str | Path, options: Options | None = None) -> pl.DataFrame:

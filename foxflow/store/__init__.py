@@ -16,6 +16,7 @@ from foxflow.store.bars import (
     revision_times,
 )
 from foxflow.store.connection import Transaction, connect, transaction
+from foxflow.store.contracts import read_contracts, read_open_interest, write_contracts, write_open_interest
 from foxflow.store.events import read_events, write_events
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
@@ -33,15 +34,19 @@ __all__ = [
     "correct_bars",
     "list_bars",
     "read_bars",
+    "read_contracts",
     "read_events",
     "read_first",
+    "read_open_interest",
     "read_quarantine",
     "read_revisions",
     "read_universe",
     "revision_times",
     "transaction",
     "write_bars",
+    "write_contracts",
     "write_events",
+    "write_open_interest",
     "write_quarantine",
     "write_universe",
 ]
