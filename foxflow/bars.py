@@ -7,6 +7,7 @@ import re
 import warnings
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
+from typing import Any
 
 import polars as pl
 
@@ -29,14 +30,21 @@ BAR_SCHEMA = pl.Schema(
 # shares per old share, a dividend's is money per share held before that bar.
 EVENT_KINDS = ("dividend", "split")
 EVENT_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "kind": pl.String(), "value": pl.Float64()})
+# A finding covers `count` bars (or sessions, where it says so) from `ts` to `until`.
 FINDING_SCHEMA = pl.Schema(
-    {"symbol": pl.String(), "ts": TS, "check": pl.String(), "severity": pl.String(), "detail": pl.String()}
+    {
+        "symbol": pl.String(),
+        "ts": TS,
+        "until": TS,
+        "check": pl.String(),
+        "severity": pl.String(),
+        "count": pl.Int64(),
+        "detail": pl.String(),
+    }
 )
 SESSION_SCHEMA = pl.Schema(
     {"session": pl.Date(), "day": TS, "open": TS, "break_start": TS, "break_end": TS, "close": TS}
 )
-# An open 40 % above the close before it, or as far below.
-JUMP = 0.336
 PRICES = ("open", "high", "low", "close")
 # As exchanges and vendors write them: BTC/USDT, ^GSPC, BRN FMJ0024!, AAPL  250221C00250000.
 SYMBOL = re.compile(r"[A-Za-z0-9^$@#_](?:[A-Za-z0-9 ._/=^:+!&*@#$()-]{0,62}[A-Za-z0-9._/=^:+!&*@#$()-])?")
@@ -99,32 +107,14 @@ def sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
 
     Source: the `exchange_calendars` package; half days close early there too.
     """
-    # The package still uses what pandas 4 will drop; that is no concern of whoever imports bars.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import exchange_calendars
-
-        try:
-            # A margin on both sides, because a calendar must start and end on a session.
-            first, last = start - timedelta(days=14), end + timedelta(days=14)
-            try:
-                exchange = exchange_calendars.get_calendar(calendar, start=str(first), end=str(last))
-            except ValueError:
-                # Some calendars are only known to the end of the year.
-                exchange = exchange_calendars.get_calendar(calendar, start=str(first), end=str(end))
-        except exchange_calendars.errors.InvalidCalendarName as e:
-            raise DataError(
-                f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"
-            ) from e
-        except (ValueError, OverflowError, NotImplementedError) as e:
-            raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
-        table = exchange.schedule
+    found = exchange(calendar, start, end)
+    table = found.schedule
     instants = {
         name: table[name].dt.tz_convert(None).to_numpy().astype("datetime64[us]")
         for name in ("open", "break_start", "break_end", "close")
     }
     frame = pl.DataFrame({"session": table.index.to_numpy().astype("datetime64[us]"), **instants})
-    zone = str(exchange.tz)
+    zone = str(found.tz)
     midnight, one = (
         pl.col("session").dt.offset_by(by).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
         for by in ("0h", "1h")
@@ -154,6 +144,36 @@ def sessions_around(calendar: str, first: datetime, last: datetime) -> pl.DataFr
         return sessions(calendar, first.date() - timedelta(days=1), last.date() + timedelta(days=1))
 
 
+@cache
+def exchange(calendar: str, start: date, end: date) -> Any:  # noqa: ANN401  (the package has no types)
+    """Return the calendar of `exchange_calendars`, with days around `start` to `end`.
+
+    Raises
+    ------
+    DataError
+        On a name the package does not know, and on dates it does not cover.
+    """
+    # The package still uses what pandas 4 will drop; that is no concern of whoever imports bars.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import exchange_calendars
+
+        try:
+            # A margin on both sides, because a calendar must start and end on a session.
+            first, last = start - timedelta(days=14), end + timedelta(days=14)
+            try:
+                return exchange_calendars.get_calendar(calendar, start=str(first), end=str(last))
+            except ValueError:
+                # Some calendars are only known to the end of the year.
+                return exchange_calendars.get_calendar(calendar, start=str(first), end=str(end))
+        except exchange_calendars.errors.InvalidCalendarName as e:
+            raise DataError(
+                f"unknown calendar {calendar!r}; expected an exchange_calendars name, as in XNYS or 24/7"
+            ) from e
+        except (ValueError, OverflowError, NotImplementedError) as e:
+            raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
+
+
 def sessions_per_year(calendar: str) -> int:
     """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7.
 
@@ -177,78 +197,53 @@ def require(bars: pl.DataFrame, *, where: str) -> pl.DataFrame:
     if bars.schema != BAR_SCHEMA:
         raise DataError(f"{where}: columns {dict(bars.schema)}; expected {dict(BAR_SCHEMA)}")
     bars = bars.sort("symbol", "ts")
-    severe = check(bars).filter(pl.col("severity") == "severe")
-    if len(severe):
-        first = severe.row(0, named=True)
+    faults = check(bars)
+    if len(faults):
+        first = faults.row(0, named=True)
         raise DataError(
-            f"{where}: {len(severe)} bad bar(s), first {first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: "
+            f"{where}: {len(faults)} bad bar(s), first {first['symbol']} at {first['ts']:%Y-%m-%d %H:%M}Z: "
             f"{first['check']}, {first['detail']}; mend or remove the row(s) in the file"
         )
     return bars
 
 
-def check(bars: pl.DataFrame, events: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Return what is wrong with raw bars, one row a finding (`FINDING_SCHEMA`), severe first.
+def check(bars: pl.DataFrame) -> pl.DataFrame:
+    """Return the bars that break an invariant, one row a fault (`FINDING_SCHEMA`), all of them severe.
 
-    Severe findings break an invariant; a warning is a thing to look at: bars whose volume is not known (one row a
-    symbol, at the first), a bar without volume, a price that is not positive (valid for some futures, but no
-    logarithmic return exists there), an overnight jump of 40 % or more that no recorded split or dividend in `events`
-    (`EVENT_SCHEMA`) explains.
+    What else may be wrong with bars is the matter of `foxflow.check`.
     """
     price = [pl.col(c) for c in PRICES]
-    known = pl.DataFrame(schema=EVENT_SCHEMA) if events is None else events
-    bars = _with_events(bars, known).with_columns(
-        expected_open=(pl.col("previous") - pl.col("dividend")) / pl.col("split")
-    )
-    expected = pl.col("expected_open")
     # Quotes have no volume: null says so, and is no fault.
     finite = pl.all_horizontal(
         [p.is_finite().fill_null(False) for p in price] + [pl.col("volume").is_finite().fill_null(True)]
     )
-    unknown = pl.col("volume").is_null()
     rules = [
-        ("missing value", "severe", ~finite, pl.lit("a price is null, or a number not finite")),
+        ("missing value", ~finite, pl.lit("a price is null, or a number not finite")),
         (
             "repeated bar",
-            "severe",
             pl.struct("symbol", "ts").is_duplicated(),
             pl.lit("the same symbol and time stand in more than one row"),
         ),
         (
             "high or low",
-            "severe",
             finite & ((pl.col("high") < pl.max_horizontal(price)) | (pl.col("low") > pl.min_horizontal(price))),
             pl.format("open {} high {} low {} close {}", *price),
         ),
-        ("negative volume", "severe", pl.col("volume") < 0, pl.format("volume {}", "volume")),
-        (
-            "volume unknown",
-            "warning",
-            unknown & (pl.col("ts") == pl.col("ts").filter(unknown).min().over("symbol")),
-            pl.format("{} of {} bars", unknown.sum().over("symbol"), pl.len().over("symbol")),
-        ),
-        ("zero volume", "warning", pl.col("volume") == 0, pl.lit("no trade in this bar")),
-        ("price not positive", "warning", pl.min_horizontal(price) <= 0, pl.format("low {}", "low")),
-        (
-            "jump",
-            "warning",
-            (expected > 0) & (pl.col("open") > 0) & ((pl.col("open") / expected).log().abs() > JUMP),
-            pl.format("close {} then open {}: a split that is not recorded, or a real move", "previous", "open"),
-        ),
+        ("negative volume", pl.col("volume") < 0, pl.format("volume {}", "volume")),
     ]
     found = [
-        bars.with_columns(broken=condition.fill_null(False), detail=detail)
-        .filter("broken")
-        .select(
+        bars.filter(condition.fill_null(False)).select(
             "symbol",
             "ts",
+            pl.col("ts").alias("until"),
             pl.lit(name).alias("check"),
-            pl.lit(severity).alias("severity"),
-            "detail",
+            pl.lit("severe").alias("severity"),
+            pl.lit(1).alias("count"),
+            detail.alias("detail"),
         )
-        for name, severity, condition, detail in rules
+        for name, condition, detail in rules
     ]
-    return pl.concat(found).cast(FINDING_SCHEMA).sort("severity", "symbol", "ts", "check", maintain_order=True)
+    return pl.concat([f.cast(FINDING_SCHEMA) for f in found]).sort("symbol", "ts", "check", maintain_order=True)
 
 
 def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = None) -> pl.DataFrame:

@@ -123,8 +123,8 @@ def test_bars_are_imported_listed_and_checked(tmp_path: Path) -> None:
 def test_a_recorded_split_explains_its_jump(tmp_path: Path) -> None:
     found = json.loads(foxflow("bars", "check", "--sample", "--out", tmp_path, "--json").stdout)
     jumps = [(f["symbol"], f["ts"][:10]) for f in found if f["check"] == "jump"]
-    # Three 2:1 splits are recorded; what is left is Apple's real fall of 2000-09-29.
-    assert jumps == [("AAPL", "2000-09-29")]
+    # Three 2:1 splits are recorded; what is left are Apple's real fall and Facebook's real rise.
+    assert jumps == [("AAPL", "2000-09-29"), ("FB", "2012-10-24")]
 
 
 def test_an_import_that_is_refused_writes_nothing(tmp_path: Path) -> None:

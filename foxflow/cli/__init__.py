@@ -6,6 +6,7 @@ import sys
 from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
     backtest,
     bars,
+    check,
     contracts,
     doctor,
     models,

@@ -1,4 +1,4 @@
-"""`foxflow bars`: import, list and check bars."""
+"""`foxflow bars`: import and list bars; `check` has a file of its own."""
 
 import dataclasses
 import sys
@@ -187,20 +187,3 @@ def bars_list(out: Path | None, sample: bool, as_json: bool) -> None:
 
     table = store.list_bars(experiment.open_store(experiment.home(out), "sample" if sample else "store"))
     print_rows(table.to_dicts(), as_json=as_json, title="bars")
-
-
-@bars_group.command("check")
-@click.option("--bar", default="1d", show_default=True, metavar="LENGTH", help="Bar length to check.")
-@with_out
-@with_sample
-@with_json
-def bars_check(bar: str, out: Path | None, sample: bool, as_json: bool) -> None:
-    """Check the bars of the store; exit 1 where a finding is severe."""
-    from foxflow import bars, experiment, store
-
-    path = experiment.open_store(experiment.home(out), "sample" if sample else "store")
-    stored = store.read_bars(path, bar=bar)
-    findings = bars.check(stored, store.read_events(path))
-    print_rows(findings.to_dicts(), as_json=as_json, title=f"findings in {len(stored)} bars")
-    if (findings["severity"] == "severe").any():
-        sys.exit(1)

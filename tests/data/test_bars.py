@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foxflow import bars
-from foxflow.bars import EVENT_SCHEMA, FINDING_SCHEMA
+from foxflow.bars import EVENT_SCHEMA
 from foxflow.errors import DataError
 
 DAY = timedelta(days=1)
@@ -128,38 +128,16 @@ def test_require_refuses_a_repeated_bar_and_another_schema() -> None:
         bars.require(once.with_columns(pl.col("ts").dt.replace_time_zone(None)), where="here")
 
 
-def test_check_warns_of_idle_bars_prices_below_zero_and_jumps() -> None:
-    odd = daily_bars([10, 10, -1, 10, 20]).with_columns(
-        volume=pl.when(pl.col("ts") == FIRST + DAY).then(0.0).otherwise("volume")
-    )
-    found = bars.check(odd)
-    assert found.schema == FINDING_SCHEMA
-    assert found.select(pl.col("ts").dt.day(), "check", "severity").rows() == [
-        (2, "zero volume", "warning"),
-        (3, "price not positive", "warning"),
-        (5, "jump", "warning"),
-    ]
-
-
-def test_an_unknown_volume_is_no_fault_but_is_counted_once_a_symbol() -> None:
+def test_an_unknown_volume_is_no_fault() -> None:
     odd = pl.col("ts").dt.day() % 2 == 0
     bare = daily_bars([10, 20, 30, 40]).with_columns(volume=pl.when(odd).then(None).otherwise("volume"))
     both = pl.concat([bare, daily_bars([5, 5], symbol="BBB")])
     assert bars.require(both, where="here")["volume"].to_list() == [1000, None, 1000, None, 1000, 1000]
-    found = bars.check(both).filter(pl.col("check") != "jump")
-    assert found.rows() == [("AAA", FIRST + DAY, "volume unknown", "warning", "2 of 4 bars")]
 
 
 def test_adjusting_an_unknown_volume_leaves_it_unknown() -> None:
     bare = daily_bars([100, 50]).with_columns(volume=pl.lit(None, dtype=pl.Float64))
     assert bars.adjust(bare, events((1, "split", 2.0)))["volume"].to_list() == [None, None]
-
-
-def test_check_takes_a_recorded_split_for_no_jump() -> None:
-    halved = daily_bars([100, 50])
-    assert bars.check(halved)["check"].to_list() == ["jump"]
-    assert bars.check(halved, events((1, "split", 2.0))).is_empty()
-    assert bars.check(halved, events((1, "split", 4.0)))["check"].to_list() == ["jump"]
 
 
 def test_a_split_leaves_the_return_and_divides_the_volume() -> None:

@@ -1,0 +1,303 @@
+"""Jumps of the price: splits that nobody recorded, factors of 100, blocks in another unit, and real moves.
+
+Size alone decides nothing: AAPL halved on 2000-06-21 by a split and on 2000-09-29 by a warning. What is weighed is said
+in `_is_split`; the measured cases are in docs/decisions/0010.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from foxflow.check.tape import Floats, Ints, Mask, Tape, finding
+
+# New shares per old, and the reverse, as companies choose them.
+SIMPLE = (*range(2, 11), 12, 15, 20, 25, 30, 40, 50, 100, 5 / 4, 4 / 3, 3 / 2, 5 / 3, 5 / 2, 7 / 2)
+# Bars before and after a jump that tell what is usual.
+AROUND, AFTER, FEWEST = 20, 10, 5
+# Logarithms: below 18 % a split cannot be told from a move, at 40 % a move is worth a look, and a factor of 5 overnight
+# is no market.
+SMALLEST, LARGE, IMPOSSIBLE, RUIN = 0.2, 0.336, math.log(5), math.log(50)
+SMALLEST_NAMED = math.log(1.45)
+UNIT, UNIT_WIDTH = math.log(100), 0.25
+LONGEST_BLOCK = 250
+# Moves of at least this size are kept of every symbol, to see whether the others moved too.
+SHARED = 0.1
+
+
+@dataclass(frozen=True)
+class Jump:
+    """An overnight move of `tape` into bar `at`: logarithms of open and close over the close before, events taken out.
+
+    `usual` is the symbol's usual overnight move, `money` the value traded over its usual value on the day, `unrest`
+    the range of the bars after over the usual one, `level` the move of the median close; NaN where nothing tells.
+    """
+
+    at: int
+    gap: float
+    move: float
+    usual: float
+    money: float
+    unrest: float
+    level: float
+    ticks: float
+
+
+@dataclass
+class Moves:
+    """Large moves of every symbol seen, and the spans of their bars: what the market did while one symbol jumped."""
+
+    ts: list[Ints] = field(default_factory=list)
+    size: list[Floats] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, days: Tape) -> None:
+        """Remember a symbol's large moves."""
+        gap = _log(days.open[1:], _expected(days))
+        big = np.flatnonzero(np.abs(gap) >= SHARED)
+        self.ts.append(days.ts[1:][big])
+        self.size.append(gap[big])
+        self.spans.append((int(days.ts[0]), int(days.ts[-1])))
+
+    def share(self, ts: int, gap: float) -> float:
+        """Return the share of the other symbols of that day that moved the same way, at least half as far."""
+        day = 43_200_000_000
+        others = sum(first <= ts <= last for first, last in self.spans) - 1
+        if others < 2:
+            return 0.0
+        along = sum(
+            bool(((np.abs(t - ts) < day) & (s * np.sign(gap) >= abs(gap) / 2)).any())
+            for t, s in zip(self.ts, self.size, strict=True)
+        )
+        return (along - 1) / others
+
+
+def jumps(tape: Tape, moves: Moves) -> Iterator[pl.DataFrame]:
+    """Yield jumps between sessions, and blocks of bars in another unit; severe where a real move is not believable."""
+    torn = _is_torn(tape)
+    yield from _torn(tape, torn)
+    days = (tape.select(~torn) if torn.any() else tape).by_session()
+    yield from _unseen_splits(days)
+    found = _candidates(days)
+    for jump, back in _paired(days, found):
+        if back is not None:
+            yield _block(days, jump, back)
+        else:
+            yield from _judged(days, jump, moves)
+
+
+def _candidates(days: Tape) -> list[Jump]:
+    if len(days) < 2:
+        return []
+    before = _expected(days)
+    gap, move = _log(days.open[1:], before), _log(days.close[1:], before)
+    large = (np.abs(gap) >= SMALLEST) | (np.abs(move) >= LARGE)
+    unseen = _is_unseen(days)[1:]
+    return [_measured(days, int(i) + 1, float(gap[i]), float(move[i])) for i in np.flatnonzero(large & ~unseen)]
+
+
+def _expected(days: Tape) -> Floats:
+    """Return, for every bar but the first, the close before as recorded splits and dividends make it."""
+    return (days.close[:-1] - days.dividend[1:]) / days.split[1:]
+
+
+def _log(price: Floats, before: Floats) -> Floats:
+    sound = (price > 0) & (before > 0)
+    return np.log(np.where(sound, price, 1.0) / np.where(sound, before, 1.0))
+
+
+def _measured(days: Tape, at: int, gap: float, move: float) -> Jump:
+    before, after = slice(max(1, at - AROUND), at), slice(at, at + AFTER)
+    gaps = np.abs(_log(days.open[before], days.close[before.start - 1 : at - 1]))
+    span = slice(max(0, at - AROUND), at + AFTER + 1)
+    ranges = _log(days.high[span], days.low[span])
+    split = ranges[: at - span.start], ranges[at - span.start + 1 :]
+    value = days.close[span] * days.volume[span]
+    levels = days.close[max(0, at - AFTER) : at], days.close[after]
+    return Jump(
+        at,
+        gap,
+        move,
+        usual=1.4826 * _median(gaps) if len(gaps) >= FEWEST else math.nan,
+        money=_ratio(float(value[at - span.start]), _median(value[: at - span.start])),
+        unrest=_ratio(_median(split[1]), _median(split[0])),
+        level=math.log(_ratio(_median(levels[1]), _median(levels[0])) or 1.0) if (levels[1] > 0).all() else math.nan,
+        ticks=abs(days.open[at] - days.close[at - 1])
+        / _tick(np.append(days.close[before.start - 1 : at + 1], days.open[at])),
+    )
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _ratio(value: float, usual: float) -> float:
+    return value / usual if usual > 0 else math.nan
+
+
+def _tick(prices: Floats) -> float:
+    """Return the coarsest decimal step that all prices are multiples of."""
+    for digits in range(7):
+        scaled = prices * 10.0**digits
+        if (np.abs(scaled - np.round(scaled)) <= np.maximum(1e-6, 1e-6 * np.abs(scaled))).all():
+            return 10.0**-digits
+    return 1e-7
+
+
+def _nearest(gap: float) -> tuple[float, float]:
+    """Return the simple ratio nearest to a fall by `gap` (new shares per old), and how far off it is."""
+    sign = -1.0 if gap < 0 else 1.0
+    best = min(SIMPLE, key=lambda r: abs(math.log(r) - abs(gap)))
+    return (best if sign < 0 else 1 / best), abs(math.log(best) - abs(gap))
+
+
+def _is_split(jump: Jump) -> bool:
+    """Return whether a jump looks like a split and not like news.
+
+    It does when the open lies near a simple ratio for what this symbol's opens usually do, the level stays, the value
+    traded is no more than usual by half as much again (news brings four times and more, a split the usual), and the
+    days after are no wilder than the days before. Without volume and without ranges nothing speaks for a split.
+    """
+    _, off = _nearest(jump.gap)
+    # Simple ratios below 3:2 lie so close together that nearly every fall is near one.
+    near = off <= max(0.03, min(2.5 * jump.usual, 0.1)) and abs(jump.gap) >= SMALLEST_NAMED
+    # Never true where too few bars tell what is usual.
+    out_of_habit = abs(jump.gap) >= 6 * jump.usual
+    holds = math.isnan(jump.level) or (jump.level * jump.gap > 0 and abs(jump.level) >= abs(jump.gap) / 2)
+    told = not (math.isnan(jump.money) and math.isnan(jump.unrest))
+    calm = not jump.money > 2.0 and not jump.unrest > 3.0
+    return near and out_of_habit and holds and told and calm and jump.ticks > 3
+
+
+def _is_impossible(jump: Jump) -> bool:
+    """Return whether no market moves so: a factor of 5 up, or down without the turnover of a crash, or of 50 down."""
+    excused = jump.gap < 0 and jump.money > 5 and jump.gap > -RUIN
+    return abs(jump.gap) >= IMPOSSIBLE and jump.ticks > 3 and not excused
+
+
+def _paired(days: Tape, found: Sequence[Jump]) -> Iterator[tuple[Jump, Jump | None]]:
+    """Yield jumps with the one that takes them back, where there is one: between the two lies a block."""
+    used: set[int] = set()
+    for n, jump in enumerate(found):
+        if n in used:
+            continue
+        back = next(
+            (m for m in range(n + 1, min(n + 4, len(found))) if m not in used and _is_back(days, jump, found[m])),
+            None,
+        )
+        if back is not None:
+            used.add(back)
+        yield jump, None if back is None else found[back]
+
+
+def _is_back(days: Tape, jump: Jump, back: Jump) -> bool:
+    usual = 0.0 if math.isnan(jump.usual) else jump.usual
+    opposite = abs(jump.gap + back.gap) <= max(0.05, 3 * usual, 0.1 * abs(jump.gap))
+    strong = abs(jump.gap) >= max(math.log(1.8), 6 * usual) and min(jump.ticks, back.ticks) > 3
+    # The bars between were written in the other unit, their closes as well as their opens.
+    whole = abs(_log(days.close[back.at - 1 : back.at], days.close[jump.at - 1 : jump.at])[0] - jump.gap) <= 0.5 * abs(
+        jump.gap
+    )
+    return opposite and strong and whole and back.at - jump.at <= LONGEST_BLOCK
+
+
+def _block(days: Tape, jump: Jump, back: Jump) -> pl.DataFrame:
+    factor = math.exp(jump.gap)
+    check = "unit jump" if _is_unit(jump.gap) else "split block"
+    detail = (
+        f"prices of {days.day(jump.at)} to {days.day(back.at - 1)} are those before and after {_times(factor)} "
+        f"({days.close[jump.at - 1]:g}, then {days.open[jump.at]:g}, then {days.open[back.at]:g}): "
+        + ("another unit" if check == "unit jump" else "a split applied to them alone, or another unit")
+    )
+    return finding(days, (jump.at, back.at - 1), check, "severe", detail)
+
+
+def _judged(days: Tape, jump: Jump, moves: Moves) -> Iterator[pl.DataFrame]:
+    if jump.ticks <= 3 and abs(days.close[jump.at] - days.close[jump.at - 1]) <= 3 * _tick(days.close[: jump.at][-20:]):
+        return
+    factor, shared = math.exp(jump.gap), moves.share(int(days.ts[jump.at]), jump.gap)
+    where = f"close {days.close[jump.at - 1]:g} then open {days.open[jump.at]:g}, {_times(factor)}"
+    at = jump.at
+    if _is_unit(jump.gap) and jump.ticks > 3:
+        what = "another unit from here on, as pence for pounds, or another instrument"
+        yield finding(days, (at, at), "unit jump", "severe", f"{where}: {what}", count=1)
+    elif shared >= 0.5:
+        yield from _move(days, jump, f"{where}; {shared:.0%} of the other symbols moved along")
+    elif _is_traded_by_nobody(days, jump):
+        what = "the price changed while nobody traded: a split that is not recorded, or another unit"
+        yield finding(days, (at, at), "possible split", "severe", f"{where}; {what}", count=1)
+    elif _is_split(jump) or _is_impossible(jump):
+        detail = f"{where}: may be {_named(jump.gap)} that is not recorded; {_evidence(jump)}"
+        yield finding(days, (at, at), "possible split", "severe", detail, count=1)
+    elif abs(jump.gap) >= 6 * jump.usual or max(abs(jump.gap), abs(jump.move)) >= LARGE:
+        what = f"close {days.close[at]:g}: a real move, or an event that is not recorded"
+        yield from _move(days, jump, f"{where}, {what}; {_evidence(jump)}")
+
+
+def _move(days: Tape, jump: Jump, detail: str) -> Iterator[pl.DataFrame]:
+    yield finding(days, (jump.at, jump.at), "jump", "warning", detail, count=1)
+
+
+def _is_traded_by_nobody(days: Tape, jump: Jump) -> bool:
+    around = slice(jump.at - 1, jump.at + 1)
+    return bool((days.volume[around] == 0).all() and (days.high[around] == days.low[around]).all() and jump.ticks > 3)
+
+
+def _is_unit(gap: float) -> bool:
+    return abs(abs(gap) - UNIT) <= UNIT_WIDTH or abs(abs(gap) - 1.5 * UNIT) <= UNIT_WIDTH
+
+
+def _times(factor: float) -> str:
+    return f"times {factor:.4g}" if factor >= 1 else f"divided by {1 / factor:.4g}"
+
+
+def _named(gap: float) -> str:
+    ratio, off = _nearest(gap)
+    if off > 0.1:
+        return f"a split or merger of shares, prices {_times(math.exp(gap))},"
+    return f"a split of {ratio:.3g} for 1" if gap < 0 else f"a reverse split of 1 for {1 / ratio:.3g}"
+
+
+def _evidence(jump: Jump) -> str:
+    said = [
+        f"value traded {jump.money:.2g} times the usual" if not math.isnan(jump.money) else "volume tells nothing",
+        f"ranges after it {jump.unrest:.2g} times those before" if not math.isnan(jump.unrest) else "",
+    ]
+    return ", ".join(s for s in said if s)
+
+
+def _is_unseen(days: Tape) -> Mask:
+    """Return where a split is recorded that the prices do not show."""
+    out = np.zeros(len(days), bool)
+    at = np.flatnonzero(np.abs(np.log(np.where(days.split > 0, days.split, 1.0))) >= SMALLEST)
+    at = at[at > 0]
+    raw = _log(days.open[at], days.close[at - 1])
+    out[at] = np.abs(raw) < np.abs(raw + np.log(days.split[at]))
+    return out
+
+
+def _unseen_splits(days: Tape) -> Iterator[pl.DataFrame]:
+    for at in np.flatnonzero(_is_unseen(days)):
+        detail = (
+            f"a split of {days.split[at]:g} is recorded, but close {days.close[at - 1]:g} is followed by open "
+            f"{days.open[at]:g}: the bars look adjusted already, or the date is wrong"
+        )
+        yield finding(days, (at, at), "split not in prices", "severe", detail, count=1)
+
+
+def _is_torn(tape: Tape) -> Mask:
+    """Return where one price of a bar is 100 times another: some of its columns are in another unit."""
+    return np.abs(np.abs(_log(tape.high, tape.low)) - UNIT) <= UNIT_WIDTH
+
+
+def _torn(tape: Tape, torn: Mask) -> Iterator[pl.DataFrame]:
+    at = np.flatnonzero(torn)
+    if len(at):
+        factor = tape.high[at[0]] / tape.low[at[0]]
+        detail = (
+            f"low {tape.low[at[0]]:g} and high {tape.high[at[0]]:g} in one bar, {_times(factor)}: two units in one row"
+        )
+        yield finding(tape, (at[0], at[-1]), "unit jump", "severe", detail, count=len(at))
