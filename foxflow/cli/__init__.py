@@ -6,12 +6,10 @@ import sys
 from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
     backtest,
     bars,
-    check,
-    contracts,
     doctor,
+    export,
     models,
     release,
-    universe,
 )
 from foxflow.cli.app import app
 from foxflow.errors import FoxflowError

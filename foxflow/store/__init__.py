@@ -18,6 +18,7 @@ from foxflow.store.bars import (
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.contracts import read_contracts, read_open_interest, write_contracts, write_open_interest
 from foxflow.store.events import read_events, write_events
+from foxflow.store.lake import export, is_export, restore
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
 from foxflow.store.universe import read_universe, write_universe
@@ -32,6 +33,8 @@ __all__ = [
     "Transaction",
     "connect",
     "correct_bars",
+    "export",
+    "is_export",
     "list_bars",
     "read_bars",
     "read_contracts",
@@ -41,6 +44,7 @@ __all__ = [
     "read_quarantine",
     "read_revisions",
     "read_universe",
+    "restore",
     "revision_times",
     "transaction",
     "write_bars",

@@ -46,8 +46,8 @@ def migrate(con: duckdb.DuckDBPyConnection) -> None:
 
 
 def source(con: duckdb.DuckDBPyConnection, table: str) -> str:
-    """Return what to read `bars` or `revisions` from: the table, or the part of the one table of an older store."""
-    if not _has_one_table(con):
+    """Return what to read a table from: itself, or for bars and revisions a part of the one table of an older store."""
+    if table not in {"bars", "revisions"} or not _has_one_table(con):
         return table
     return _FIRST if table == "bars" else _LATER
 
