@@ -22,15 +22,26 @@ class LeakageError(DataError):
 
 
 class PluginError(FoxflowError):
-    """A model plugin that is absent, ambiguous or breaks the contract."""
+    """A plugin, a model or a source of bars, that is absent, ambiguous or breaks its contract."""
 
 
 class ReleaseError(FoxflowError):
     """A release that is absent, damaged or not equal to the model it was made from."""
 
 
+class UnavailableError(FoxflowError):
+    """A source that does not answer now and may later; what was fetched is kept, and the same call goes on from there.
+
+    `retry_after_s`: how long it asked to be left alone, where it said so.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 @contextmanager
-def plugin_call(name: str, what: str) -> Iterator[None]:
+def plugin_call(name: str, what: str, *, kind: str = "model") -> Iterator[None]:
     """Turn whatever a plugin raises into a PluginError that names it, what it was asked for, and its own words."""
     try:
         yield
@@ -38,7 +49,7 @@ def plugin_call(name: str, what: str) -> Iterator[None]:
         raise
     except Exception as e:
         words = " ".join(str(e).split()) or "no message"
-        raise PluginError(f"model {name!r} failed in {what}: {type(e).__name__}: {words}; mend the plugin") from e
+        raise PluginError(f"{kind} {name!r} failed in {what}: {type(e).__name__}: {words}; mend the plugin") from e
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

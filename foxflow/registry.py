@@ -1,21 +1,36 @@
-"""Model plugins, found by entry point; one is imported only when it is asked for."""
+"""Plugins, models and sources of bars, found by entry point; one is imported only when it is asked for."""
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from foxflow.errors import PluginError, plugin_call, unknown
 
 if TYPE_CHECKING:
-    # Listing models must not load numpy and polars.
+    # Listing plugins must not load numpy and polars.
     from foxflow.model import Model
 
 GROUP = "foxflow.models"
 
 
-def installed() -> dict[str, EntryPoint]:
-    """Return the entry points of the installed model plugins by name, ascending; imports none of them.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of plugin: what messages call it, its entry-point group, and the module whose page is its contract."""
+
+    word: str
+    group: str
+    contract: str
+    members: tuple[str, ...]
+
+
+MODELS = Kind("model", GROUP, "foxflow.model", ("name", "Parameters", "fit", "load", "warmup_bars"))
+SOURCES = Kind("source", "foxflow.sources", "foxflow.feeds", ("name", "Parameters", "origin", "delay", "fetch"))
+
+
+def installed(kind: Kind = MODELS) -> dict[str, EntryPoint]:
+    """Return the entry points of the installed plugins by name, ascending; imports none of them.
 
     Raises
     ------
@@ -23,17 +38,17 @@ def installed() -> dict[str, EntryPoint]:
         Where two distributions claim one name, naming both.
     """
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+    for point in sorted(entry_points(group=kind.group), key=lambda p: p.name):
         if point.name in found:
             names = sorted(p.dist.name if p.dist else "?" for p in (found[point.name], point))
             raise PluginError(
-                f"model {point.name!r} is claimed by two distributions, {names[0]} and {names[1]}; uninstall one"
+                f"{kind.word} {point.name!r} is claimed by two distributions, {names[0]} and {names[1]}; uninstall one"
             )
         found[point.name] = point
     return found
 
 
-def load(name: str) -> "type[Model]":
+def find(kind: Kind, name: str) -> Any:  # noqa: ANN401  (a class that keeps the kind's contract)
     """Return the plugin class of that name.
 
     Raises
@@ -41,26 +56,38 @@ def load(name: str) -> "type[Model]":
     PluginError
         Where no such plugin is installed, it cannot be imported, or it breaks the contract.
     """
-    points = installed()
+    points = installed(kind)
     if name not in points:
-        raise PluginError(f"{unknown('model', name, points)} (a model is a package with an entry point in {GROUP})")
+        raise PluginError(
+            f"{unknown(kind.word, name, points)} (a {kind.word} is a package with an entry point in {kind.group})"
+        )
     point = points[name]
-    with plugin_call(name, f"the import of {point.value} of {point.dist.name if point.dist else '?'}"):
+    with plugin_call(name, f"the import of {point.value} of {point.dist.name if point.dist else '?'}", kind=kind.word):
         plugin = point.load()
-    missing = [m for m in ("name", "Parameters", "fit", "load", "warmup_bars") if not hasattr(plugin, m)]
+    missing = [m for m in kind.members if not hasattr(plugin, m)]
     if missing:
-        raise PluginError(f"model {name!r} lacks {', '.join(missing)}; see foxflow.model for the contract")
+        raise PluginError(f"{kind.word} {name!r} lacks {', '.join(missing)}; see {kind.contract} for the contract")
     if not (isinstance(plugin.Parameters, type) and dataclasses.is_dataclass(plugin.Parameters)):
-        raise PluginError(f"model {name!r} has Parameters = {plugin.Parameters!r}; expected a frozen dataclass")
-    return cast("type[Model]", plugin)
+        raise PluginError(f"{kind.word} {name!r} has Parameters = {plugin.Parameters!r}; expected a frozen dataclass")
+    return plugin
+
+
+def load(name: str) -> "type[Model]":
+    """Return the model plugin of that name; raises as `find`."""
+    return cast("type[Model]", find(MODELS, name))
 
 
 def build(name: str, options: Mapping[str, object]) -> "Model":
-    """Return the plugin of that name with its options checked against its own `Parameters`."""
-    # Here, because listing models has no use for configs.
+    """Return the model plugin of that name with its options checked against its own `Parameters`."""
+    return cast("Model", build_plugin(MODELS, name, options, section="model"))
+
+
+def build_plugin(kind: Kind, name: str, options: Mapping[str, object], *, section: str) -> Any:  # noqa: ANN401
+    """Return the plugin of that name with its options checked against its own `Parameters`; messages say `section`."""
+    # Here, because listing plugins has no use for configs.
     from foxflow.config import from_mapping
 
-    plugin = load(name)
-    parameters = from_mapping(plugin.Parameters, options, section="model")
-    with plugin_call(name, "its constructor"):
+    plugin = find(kind, name)
+    parameters = from_mapping(plugin.Parameters, options, section=section)
+    with plugin_call(name, "its constructor", kind=kind.word):
         return plugin(parameters)

@@ -6,10 +6,14 @@ import sys
 from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
     backtest,
     bars,
+    check,
+    contracts,
     doctor,
     export,
+    fetch,
     models,
     release,
+    universe,
 )
 from foxflow.cli.app import app
 from foxflow.errors import FoxflowError

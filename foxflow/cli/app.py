@@ -34,10 +34,10 @@ def with_sample(command: Command) -> Command:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into one line and exit 130; by then everything half done has been removed but unfinished fits."""
+def interruptible(again: str = "the same command again goes on from the last epoch of every fit") -> Iterator[None]:
+    """Turn Ctrl-C into one line, which says what happens `again`, and exit 130; nothing half done is left behind."""
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted; the same command again goes on from the last epoch of every fit", file=sys.stderr)
+        print(f"interrupted; {again}", file=sys.stderr)
         sys.exit(130)

@@ -1,6 +1,6 @@
 """`foxflow models`: list and show the installed model plugins."""
 
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
@@ -35,24 +35,29 @@ def models_list(as_json: bool) -> None:
 @with_json
 def models_show(name: str, as_json: bool) -> None:
     """Show a model's parameters and their defaults."""
-    import dataclasses
     import inspect
 
     from foxflow import registry
 
     plugin = registry.load(name)
-    rows = [
+    if not as_json:
+        print(inspect.cleandoc(plugin.__doc__ or name), end="\n\n")
+        print(inspect.cleandoc(plugin.Parameters.__doc__ or ""), end="\n\n")
+    print_rows(parameter_rows(plugin.Parameters), as_json=as_json, title=f"[model] name = {name!r}")
+
+
+def parameter_rows(parameters: type[Any]) -> list[dict[str, object]]:
+    """Return a row for each parameter of a plugin: its name, type and default."""
+    import dataclasses
+
+    return [
         {
             "parameter": f.name,
             "type": _type(f.type),
             "default": None if f.default is dataclasses.MISSING else f.default,
         }
-        for f in dataclasses.fields(plugin.Parameters)
+        for f in dataclasses.fields(parameters)
     ]
-    if not as_json:
-        print(inspect.cleandoc(plugin.__doc__ or name), end="\n\n")
-        print(inspect.cleandoc(plugin.Parameters.__doc__ or ""), end="\n\n")
-    print_rows(rows, as_json=as_json, title=f"[model] name = {name!r}")
 
 
 def _type(annotation: object) -> str:

@@ -18,6 +18,7 @@ from foxflow.store.bars import (
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.contracts import read_contracts, read_open_interest, write_contracts, write_open_interest
 from foxflow.store.events import read_events, write_events
+from foxflow.store.fetched import Span, add_fetched, read_fetched
 from foxflow.store.lake import export, is_export, restore
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
@@ -30,7 +31,9 @@ __all__ = [
     "REVISION_SCHEMA",
     "Conflict",
     "Counts",
+    "Span",
     "Transaction",
+    "add_fetched",
     "connect",
     "correct_bars",
     "export",
@@ -39,6 +42,7 @@ __all__ = [
     "read_bars",
     "read_contracts",
     "read_events",
+    "read_fetched",
     "read_first",
     "read_open_interest",
     "read_quarantine",

@@ -22,6 +22,11 @@ TABLES = {
     file varchar not null, sha256 varchar not null, number bigint not null, kind varchar not null, "when" varchar,
     text varchar not null, reason varchar not null
 """,
+    # Which bars a source has handed over, those with a ts after the one and up to the other time.
+    "fetched": """
+    origin varchar not null, symbol varchar not null, bar varchar not null,
+    after timestamptz not null, until timestamptz not null
+""",
 }
 # What every store has had from the first version on.
 FIRST_TABLES = frozenset({"bars", "events"})
