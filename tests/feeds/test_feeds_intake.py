@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from source_fixtures import fetch, installed  # noqa: F401  (fixtures)
 from source_samples import HOUR, START, Freely, Toy, hourly
 
 from foxflow import store

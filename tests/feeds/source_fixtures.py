@@ -13,7 +13,7 @@ from foxflow.feeds import intake
 
 
 @pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     install(tmp_path / "site", {"toy": "source_samples:Toy", "freely": "source_samples:Freely"})
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.setattr(Toy, "bars", BAR_SCHEMA.to_frame())
