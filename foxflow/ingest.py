@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from foxflow import sample, sources, store
+from foxflow import check, sample, sources, store
 from foxflow.bars import iso
 from foxflow.errors import DataError
 from foxflow.scratch import scratch
@@ -189,8 +189,18 @@ def _one(staged: Staged, options: Options) -> dict[str, Any]:
         "calendar": options.calendar,
         "columns": dict(staged.columns),
         "dropped": [{"file": staged.file, **row} for row in staged.aside.to_dicts()],
-        "warnings": list(staged.notes),
+        "warnings": [*staged.notes, *_findings(staged, options)],
     }
+
+
+def _findings(staged: Staged, options: Options) -> list[str]:
+    """Return what `bars check` would find in a staged file, in words; one symbol's bars are in memory at a time."""
+    parts = (part.with_columns(pl.col("ts") + staged.shift) for part in sources.by_symbol(staged.path))
+    found = check.findings_of(parts, bar=staged.bar, calendar=options.calendar)
+    return [
+        f"{row['severity']}: {row['check']}, {row['symbol']} at {iso(row['ts'])}: {row['detail']}"
+        for row in found.iter_rows(named=True)
+    ]
 
 
 def _stage(paths: Sequence[str | Path], options: Options, work: Path, progress: Progress) -> list[Staged]:

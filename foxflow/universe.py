@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from foxflow.bars import SYMBOL, TS
+from foxflow.bars import SYMBOL, SYMBOL_WORDS, TS
 from foxflow.errors import DataError
 
 UNIVERSE_SCHEMA = pl.Schema(
@@ -127,7 +127,7 @@ def require_rows(table: pl.DataFrame, *, where: str) -> pl.DataFrame:
         (pl.any_horizontal(pl.col(ORDER).is_null()), "expected a symbol, a start and when it was known"),
         (
             ~pl.col("symbol").str.contains(f"^(?:{SYMBOL.pattern})$"),
-            "expected a symbol of letters, digits and . _ / = ^ -, at most 64",
+            f"expected a symbol of {SYMBOL_WORDS}",
         ),
         (pl.col("until") <= pl.col("since"), "expected an end after its start"),
         (gain.is_not_null() & pl.col("until").is_null(), "a delisting return needs the end it belongs to"),

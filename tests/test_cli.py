@@ -107,8 +107,9 @@ def test_bars_are_imported_listed_and_checked(tmp_path: Path) -> None:
     file.write_text(CSV)
     out = tmp_path / "home"
     command = ("bars", "import", file, "--bar", "1d", "--calendar", "XNYS", "--out", out, "--json")
-    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 3, "present": 0}]
-    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 0, "present": 3}]
+    nothing = {"corrected": 0, "kept": 0, "quarantined": 0, "notes": []}
+    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 3, "present": 0, **nothing}]
+    assert json.loads(foxflow(*command).stdout) == [{"file": str(file), "added": 0, "present": 3, **nothing}]
     assert json.loads(foxflow("bars", "list", "--out", out, "--json").stdout) == [
         {"symbol": "TST", "bar": "1d", "rows": 3, "first_ts": "2024-03-14T20:00:00Z", "last_ts": "2024-03-18T20:00:00Z"}
     ]

@@ -10,6 +10,7 @@ from foxflow.sources.content import FORMATS
 from foxflow.sources.contracts import read_contracts, read_open_interest
 from foxflow.sources.events import read_events
 from foxflow.sources.reading import Options, Staged, stage
+from foxflow.sources.staging import by_symbol
 from foxflow.sources.tables import read_table
 from foxflow.sources.universe import read_universe
 
@@ -17,6 +18,7 @@ __all__ = [
     "FORMATS",
     "Options",
     "Staged",
+    "by_symbol",
     "read",
     "read_contracts",
     "read_events",

@@ -137,6 +137,7 @@ def _opened(content: Content, options: Options) -> Iterator[tuple[Opened, Roles]
                 names, words = evidence.names_of(
                     Table(file, sample.frame, "line", sample.numbers), decimal=options.decimal
                 )
+                names, words = _against_stamp(names, words, options)
                 notes = (*notes, words)
             roles = columns.settle(names, file=file, chosen=chosen, where=layout.where())
             numeric = sorted({roles.positions[r] for r in (*PRICES, "volume") if r in roles.positions})
@@ -165,6 +166,13 @@ def _opened(content: Content, options: Options) -> Iterator[tuple[Opened, Roles]
             roles = columns.settle(listed or names, file=file, chosen=chosen, where="its schema")
             opened = Opened(file, content.kind, "row", names, "its schema", found)
         yield opened, roles
+
+
+def _against_stamp(names: tuple[str, ...], words: str, options: Options) -> tuple[tuple[str, ...], str]:
+    """Return names and evidence; what the user says of the stamp outweighs what columns without a name look like."""
+    if names[0] != "open time" or options.stamp in (None, "open"):
+        return names, words
+    return ("ts", *names[1:]), f"{words}; the seventh is when a bar closes, so the first looks like its open"
 
 
 def _of_dbn(records: Iterator[pl.DataFrame]) -> Iterator[Chunk]:

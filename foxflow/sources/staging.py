@@ -206,6 +206,19 @@ def batches(path: Path) -> Iterator[pl.DataFrame]:
         yield frame.cast(STAGED_SCHEMA)
 
 
+def by_symbol(path: Path) -> Iterator[pl.DataFrame]:
+    """Yield the bars (`bars.BAR_SCHEMA`) of a staged file, each symbol's in one frame."""
+    rest: list[pl.DataFrame] = []
+    for batch in batches(path):
+        for part in batch.drop("number").partition_by("symbol", maintain_order=True):
+            if rest and rest[-1]["symbol"][0] != part["symbol"][0]:
+                yield pl.concat(rest)
+                rest = []
+            rest.append(part)
+    if rest:
+        yield pl.concat(rest)
+
+
 def _groups(path: Path) -> Iterator[pl.DataFrame]:
     """Yield bounded frames that never part the rows of one symbol and time."""
     rest = STAGED_SCHEMA.to_frame()
