@@ -110,6 +110,7 @@ def import_files(
                     staged.path,
                     bar=staged.bar,
                     delay=delay,
+                    shift=staged.shift,
                     where=staged.file,
                     conflict=conflict,
                     known_at=known_at,
