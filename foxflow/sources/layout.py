@@ -161,7 +161,8 @@ def _is_more_header(row: Sequence[str]) -> bool:
     first = roles.plain(filled[0])
     if first in _symbol_words() and len(filled) > 1:
         return True
-    named = any(first in tier for tier in roles.NAMES["ts"]) and row[0] != ""
+    # DAY is also the symbol of a company, and its bars have numbers beside it.
+    named = any(first in tier for tier in roles.NAMES["ts"]) and row[0] != "" and not any(map(_NUMBER.match, row))
     return named or not any(any(c.isdigit() for c in field) for field in filled)
 
 

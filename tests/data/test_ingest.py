@@ -127,3 +127,10 @@ def test_events_without_a_calendar_or_beside_intraday_bars_are_refused(path: Pat
     bars = file(tmp_path, "one.csv", "IBM,2024-03-14 10:00,1,1,1,1,1")
     with pytest.raises(DataError, match="splits and dividends are dated by session and go with daily bars"):
         ingest.import_files(path, [bars], Options(bar="1m", stamp="close", tz="UTC"), events=tmp_path / "events.csv")
+
+
+@pytest.mark.parametrize("symbol", ["DAY", "TIME", "DATE"])
+def test_a_symbol_that_reads_like_the_name_of_a_column_loses_no_row(symbol: str, path: Path, tmp_path: Path) -> None:
+    rows = [f"{s},2024-03-{day},1,1,1,1,5" for s in (symbol, "IBM") for day in (13, 14, 15)]
+    ingest.import_files(path, [file(tmp_path, "a.csv", *rows)], Options(bar="1d", calendar="XNYS"))
+    assert store.list_bars(path).select("symbol", "rows").rows() == sorted([(symbol, 3), ("IBM", 3)])
