@@ -9,13 +9,6 @@ from foxflow.store.connection import Transaction, connect, has_tables, within
 from foxflow.store.tables import Counts
 from foxflow.universe import ORDER, UNIVERSE_SCHEMA, require, require_rows, shown
 
-# Apart from the other tables: a store written before there was a universe has none, and is none the worse.
-TABLE = """
-create table if not exists universe (
-    symbol varchar not null, since timestamptz not null, until timestamptz, delisting_return double,
-    known_at timestamptz not null
-);
-"""
 _SELECT = f"select {', '.join(UNIVERSE_SCHEMA)} from universe"  # noqa: S608  (names of a constant)
 
 
@@ -33,7 +26,6 @@ def write_universe(
     rows = require_rows(rows, where=where)
     with within(store) as inside:
         con = inside.connection
-        con.execute(TABLE)
         stored = con.sql(_SELECT).pl().cast(UNIVERSE_SCHEMA)
         new = rows.join(stored, on=ORDER, how="anti")
         same = rows.join(stored, on=list(UNIVERSE_SCHEMA), how="semi", nulls_equal=True)
