@@ -8,7 +8,6 @@ whose bars end leaves behind is filled at its ending's price, in place of an ope
 
 import os
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -128,12 +127,12 @@ def run(
     The benchmark holds the symbols that are in, in equal weights, set anew whenever one enters (at its first position,
     or its first after an exit) or leaves (by an exit, or when an ending has paid out), else left alone.
     """
-    prices = _prices(bars, endings, since=positions.select(pl.col("ts").min()).item())
+    prices = _prices(bars, endings, positions["ts"])
     target = to_wide(positions, "position", prices.times, prices.symbols)
     exits = to_wide(positions.filter(pl.col("signal").is_null()), "position", prices.times, prices.symbols)
-    account = _account(prices, target, band=band, costs=costs)
+    account = _account(prices, target, np.isfinite(exits), band=band, costs=costs)
     weights = _equal_weights(prices, np.isfinite(target) & np.isnan(exits), np.isfinite(exits))
-    rival = _account(prices, weights, band=0.0, costs=costs)
+    rival = _account(prices, weights, weights == 0, band=0.0, costs=costs)
     equity, fills = _vectorbt(prices, account, costs)
     benchmark, benchmark_fills = _vectorbt(prices, rival, costs)
     return Book(
@@ -145,10 +144,12 @@ def run(
     )
 
 
-def _prices(bars: pl.DataFrame, endings: pl.DataFrame | None, *, since: datetime) -> _Prices:
+def _prices(bars: pl.DataFrame, endings: pl.DataFrame | None, decided: pl.Series) -> _Prices:
+    since = decided.sort()[0]
     bars = bars.filter(pl.col("ts") >= since)
     ends = ENDING_SCHEMA.to_frame() if endings is None else endings.filter(pl.col("ts") >= since)
-    times, symbols = pl.concat([bars["ts"], ends["ts"]]).unique().sort(), bars["symbol"].unique().sort()
+    # An exit or an ending may come at the bar time of a symbol that is not traded.
+    times, symbols = pl.concat([bars["ts"], ends["ts"], decided]).unique().sort(), bars["symbol"].unique().sort()
     open_, close = (to_wide(bars, c, times, symbols) for c in ("open", "close"))
     bad = bars.filter((pl.col("open") <= 0) | (pl.col("close") <= 0))
     if len(bad):
@@ -189,11 +190,11 @@ def _pays_first(settled: Masks, opens: Masks) -> bool:
     return bool(settled.any()) and not opens[: settled.argmax()].any()
 
 
-def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _Account:
+def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, costs: Costs) -> _Account:
     """Return the fills that the targets lead to (NaN = leave alone), sells before buys, buys within the cash.
 
     An order waits for the symbol's next open, and what the cash does not pay for waits for cash; a newer decision
-    replaces one that waits, and an ending cancels it.
+    replaces one that waits, and an ending cancels it. Decisions need a bar of the symbol, but for `exits`.
     """
     fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
     n_times, n_symbols = target.shape
@@ -235,7 +236,10 @@ def _account(prices: _Prices, target: Floats, *, band: float, costs: Costs) -> _
                 f"equity fell to {equity[i]:.2f} at {prices.times[i]:%Y-%m-%d %H:%M}Z: the strategy is ruined; lower "
                 "[strategy] gross_limit or position_limit"
             )
-        decided = np.isfinite(target[i]) & np.isfinite(prices.close[i])
+        for j in [j for j in due if exits[i, j]]:
+            waits.append((j, due[j], i - due[j], None))
+            del due[j]
+        decided = (np.isfinite(target[i]) & np.isfinite(prices.close[i])) | exits[i]
         weight = shares * last / equity[i]
         # A target of zero closes what is left, however little it is.
         off = (np.abs(target[i] - weight) > band) | ((target[i] == 0) & (shares != 0))

@@ -51,12 +51,15 @@ class _Ending:
     delisting_return: float | None
 
 
-def exits(own: Mapping[str, Times], universe: Universe) -> pl.DataFrame:
-    """Return the bars (`EXIT_SCHEMA`) at which a symbol, a member at its bar before, is known to be none any more."""
+def exits(symbols: Iterable[str], universe: Universe, *, times: Times) -> pl.DataFrame:
+    """Return the first bar times (`EXIT_SCHEMA`) at which a member is known to be none any more, with a bar or without.
+
+    `times`: those of the walk-forward, ascending.
+    """
     found = []
-    for symbol, ts in own.items():
-        member = universe.decides_on(symbol, ts)
-        found += [(symbol, instant(int(t))) for t in ts[1:][member[:-1] & ~member[1:]]]
+    for symbol in symbols:
+        member = universe.decides_on(symbol, times)
+        found += [(symbol, instant(int(t))) for t in times[1:][member[:-1] & ~member[1:]]]
     return pl.DataFrame(found, schema=EXIT_SCHEMA, orient="row").sort("symbol", "ts")
 
 
@@ -91,7 +94,7 @@ def find(
     DataError
         Naming the symbol, its last bar and what can be done.
     """
-    times = bars["ts"].unique().sort().dt.timestamp("us").to_numpy()
+    times = bar_times(bars)
     rows = []
     for symbol, ts in own_times(bars, symbols).items():
         for e in _endings(symbol, ts, universe, times=times, ended=ended, calendar=calendar):
@@ -100,6 +103,11 @@ def find(
             at = None if e.at is None else instant(e.at)
             rows.append((symbol, e.kind, instant(e.last), close, e.delisting_return, at, price))
     return pl.DataFrame(rows, schema=ENDING_SCHEMA, orient="row").sort("symbol", "last_ts")
+
+
+def bar_times(bars: pl.DataFrame) -> Times:
+    """Return the bar times of all symbols together, ascending, as int64 microseconds in UTC."""
+    return bars["ts"].unique().sort().dt.timestamp("us").to_numpy()
 
 
 def own_times(bars: pl.DataFrame, symbols: Iterable[str]) -> dict[str, Times]:
@@ -117,8 +125,10 @@ def _endings(
     last, after = int(own[-1]), times[times > own[-1]]
     if not len(after) or any(e.last == last for e in recorded):
         return
-    # What is held at the last bar was decided at the one before it, or kept from then.
-    if len(own) < 2 or not universe.decides_on(symbol, own[-2:-1])[0]:
+    # What is held at the last bar was decided at its bar before or kept from then, unless it was known by the bar time
+    # before the last that it had left: then it is sold at the open of the last.
+    known = times[times < last][-1:]
+    if len(own) < 2 or not universe.decides_on(symbol, np.concatenate([own[-2:-1], known])).all():
         return
     sessions = _sessions(calendar, last, int(times[-1]))
     if len(after) <= ENDED_BARS or sessions <= ENDED_SESSIONS:

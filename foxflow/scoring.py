@@ -41,12 +41,13 @@ def score(
     ends = endings.find(
         adjusted, pulled.universe, symbols=symbols, ended=config.data.ended, calendar=config.data.calendar
     )
+    exits = endings.exits(symbols, pulled.universe, times=endings.bar_times(adjusted))
     held = signals.positions(
         forecasts,
         strategy=config.strategy,
         horizon=config.label.horizon,
         values=label.values,
-        exits=pl.concat([endings.exits(endings.own_times(adjusted, symbols), pulled.universe), endings.exits_of(ends)]),
+        exits=pl.concat([exits, endings.exits_of(ends)]),
     )
     traded = adjusted.filter(pl.col("symbol").is_in(symbols))
     book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends)

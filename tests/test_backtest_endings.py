@@ -135,6 +135,27 @@ def test_an_order_due_at_a_missing_bar_waits_for_the_next_one_and_is_listed() ->
     assert book.fills.filter(pl.col("symbol") == "Z")["ts"].to_list() == [a["ts"][3], a["ts"][4]]
 
 
+def test_a_symbol_that_leaves_while_it_has_no_bar_is_sold_at_its_next_open_and_not_bought_any_more() -> None:
+    a, z, y = (daily_bars([100.0] * 7, symbol=s) for s in "AZY")
+    held, halted = [z["ts"][i] for i in (3, 4)], [y["ts"][i] for i in (2, 3, 4)]
+    z, y = z.filter(~pl.col("ts").is_in(held)), y.filter(~pl.col("ts").is_in(halted))
+    out = [(s, a["ts"][3], None, 0.0) for s in "ZY"]
+    wanted = pl.concat(
+        [
+            targets(a, [0.0] * 7, symbol="A"),
+            targets(z, [0.2, None, None, None, None], symbol="Z"),
+            targets(y, [None, 0.3, None, None], symbol="Y"),
+            pl.DataFrame(out, schema=POSITION_SCHEMA, orient="row"),
+        ]
+    )
+    book = backtest.run(wanted, pl.concat([a, y, z]), band=0.0, costs=costs())
+    # Z is held when it leaves on day 3 and sold on day 5; Y's order of day 1 waits still and is dropped on day 3.
+    assert book.fills.select("symbol", "ts", "shares").rows() == [("Z", a["ts"][1], 20.0), ("Z", a["ts"][5], -20.0)]
+    assert book.waited.rows() == [("Y", a["ts"][1], None, 2), ("Z", a["ts"][3], a["ts"][5], 1)]
+    # Buy-and-hold sets A alone from day 3 on, and has the money for it when Z is sold.
+    assert book.benchmark_fills.filter(pl.col("ts") == a["ts"][5])["symbol"].to_list() == ["A", "Z"]
+
+
 def test_an_order_that_an_ending_cancels_is_listed_as_never_filled() -> None:
     a, z = daily_bars([100.0] * 5, symbol="A"), daily_bars([50.0, 50.0], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 5, symbol="A"), targets(z, [0.2, 0.8], symbol="Z")])

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import polars as pl
 import pytest
 from conftest import daily_bars
@@ -100,6 +99,10 @@ def test_a_symbol_a_few_bars_behind_is_open_and_one_that_was_sold_is_of_no_conce
     # Known at its last bar but one, sold at its last.
     assert find(bars(9), universe(*BOTH, ("Z", -1, 8, None, 8))) == []
     assert find(bars(9), universe(BOTH[0])) == []
+    # The same where the day it left had no bar of its own, and where it was known only in between.
+    halted = bars(9).filter((pl.col("symbol") == "A") | (pl.col("ts") != day(8)))
+    assert find(halted, universe(*BOTH, ("Z", -1, 8, None, 8))) == []
+    assert find(halted, universe(*BOTH, ("Z", -1, 7, None, 8))) == []
 
 
 def test_few_bars_of_many_sessions_and_many_bars_of_few_sessions_are_no_end() -> None:
@@ -115,12 +118,13 @@ def test_few_bars_of_many_sessions_and_many_bars_of_few_sessions_are_no_end() ->
     assert find(minutes.cast({"ts": weekly.schema["ts"]}), EVERYTHING)[0][0] == "open"
 
 
-def test_exits_are_the_first_own_bars_at_which_a_member_is_known_to_be_none() -> None:
-    own = endings.own_times(bars(29).filter(pl.col("ts") != day(9)), ["Z"])
+def test_exits_are_the_first_bar_times_at_which_a_member_is_known_to_be_none() -> None:
+    times = endings.bar_times(bars(29))
     late = universe(*BOTH, ("Z", -1, 9, None, 12), ("Z", 15, None, None, 15), ("Z", 15, 20, None, 18))
-    assert endings.exits(own, late)["ts"].to_list() == [day(12), day(20)]
-    # Day 9 has no bar, so the next one decides.
+    assert endings.exits(["A", "Z"], late, times=times).rows() == [("Z", day(12)), ("Z", day(20))]
     known = universe(*BOTH, ("Z", -1, 9, None, 5))
-    assert endings.exits(own, known)["ts"].to_list() == [day(10)]
-    assert endings.exits(own, EVERYTHING).is_empty()
-    assert endings.exits({"Z": np.array([], dtype=np.int64)}, known).is_empty()
+    assert endings.exits(["Z"], known, times=times)["ts"].to_list() == [day(9)]
+    # A holiday on day 9: the next time at which there is any bar.
+    assert endings.exits(["Z"], known, times=times[times != times[9]])["ts"].to_list() == [day(10)]
+    assert endings.exits(["Z"], EVERYTHING, times=times).is_empty()
+    assert endings.exits(["Z"], known, times=times[:0]).is_empty()

@@ -4,19 +4,22 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
 from conftest import daily_bars
+from hypothesis import given
+from hypothesis import strategies as st
 
-from foxflow import config, experiment, scoring, store
+from foxflow import backtest, config, endings, experiment, scoring, signals, store
 from foxflow.cli.app import app
 from foxflow.config import Config
 from foxflow.errors import DataError
 from foxflow.scoring import Score
-from foxflow.training import FoldResult
-from foxflow.universe import UNIVERSE_SCHEMA
+from foxflow.training import FORECAST_SCHEMA, FoldResult
+from foxflow.universe import UNIVERSE_SCHEMA, Universe
 
 TINY = Path(__file__).parent / "tiny.toml"
 FIRST = datetime(2024, 1, 1, 21, tzinfo=UTC)
@@ -172,3 +175,59 @@ def test_a_run_says_who_was_in_and_what_ended(tmp_path: Path) -> None:
     assert "1 member has no bars in this run (GONE): survivorship is not ruled out." in page
     assert "Stored, but never a member in the walk-forward: B." in page
     assert "Z ended without a recorded return and was closed at its last close" in page
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nobody_holds_what_is_known_to_be_no_member_past_its_next_open(seed: int) -> None:
+    """Random universes, pauses and forecasts, from forecasts to fills: against a plain reading of the table."""
+    random = np.random.default_rng(seed)
+    frames = [walk("CLOCK").head(40)]
+    rows: list[Row] = [("CLOCK", -1, None, None, -1)]
+    times = frames[0]["ts"].to_list()
+    for symbol in ("X", "Y"):
+        stop = int(random.integers(10, 41))
+        keep = pl.Series(random.random(40) > 0.2) & (pl.int_range(40, eager=True) < stop)
+        frames.append(walk(symbol).head(40).filter(keep))
+        rows.append((symbol, since := int(random.integers(-1, 6)), None, None, since))
+        if random.random() < 0.8:
+            until = int(random.integers(since + 1, 36))
+            loss = None if random.random() < 0.4 else float(random.choice([-1.0, -0.6, 0.2]))
+            rows.append((symbol, since, until, loss, int(random.integers(since + 1, until + 5))))
+            if random.random() < 0.5:
+                again = until + int(random.integers(3, 9))
+                rows.append((symbol, again, None, None, max(again, rows[-1][4])))
+    forecasts = [
+        (s, ts, 0, float(random.choice([-0.01, 0.01]))) for s, ts in pl.concat(frames).select("symbol", "ts").rows()
+    ]
+    members = Universe.of(universe(*rows))
+    bars = pl.concat(frames).sort("symbol", "ts")
+    made = pl.DataFrame(forecasts, schema=FORECAST_SCHEMA, orient="row")
+    made = made.filter(pl.Series(members.mask(made)) & (made["ts"] >= times[5]))
+    symbols = made["symbol"].unique().to_list()
+    ends = endings.find(bars, members, symbols=symbols, ended="last_close", calendar="24/7")
+    exits = endings.exits(symbols, members, times=endings.bar_times(bars))
+    chosen = settings()
+    positions = signals.positions(
+        made, strategy=chosen.strategy, horizon=5, values="return", exits=pl.concat([exits, endings.exits_of(ends)])
+    )
+    traded = bars.filter(pl.col("symbol").is_in(symbols))
+    book = backtest.run(positions, traded, band=0.0, costs=chosen.costs, endings=ends)
+    for symbol, since, until, _, known_at in rows:
+        if until is None:
+            continue
+        known = max(until, known_at)
+        later = [r[1] for r in rows if r[0] == symbol and r[1] > since]
+        back = min(later, default=99)
+        own = of(bars, symbol).filter(pl.col("ts") > day(known))["ts"]
+        for fills in (book.fills, book.benchmark_fills):
+            mine = of(fills, symbol)
+            # From its first bar after it was known to be out, and until it is in again, nothing of it is held.
+            done = mine.filter(pl.col("ts") <= own[0]) if len(own) and own[0] <= day(back) else None
+            if done is not None:
+                assert done["shares"].sum() == pytest.approx(0, abs=1e-6)
+                assert mine.filter((pl.col("ts") > own[0]) & (pl.col("ts") <= day(back))).is_empty()
+    # Whoever ended is not held at the last bar, whatever was recorded of it.
+    for ending in ends.filter(pl.col("kind") != "open").iter_rows(named=True):
+        bought = of(book.fills, ending["symbol"]).filter(pl.col("ts") <= ending["ts"])
+        assert bought["shares"].sum() == pytest.approx(0, abs=1e-6)

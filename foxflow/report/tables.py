@@ -175,7 +175,7 @@ def endings(rows: Sequence[Summary]) -> str:
             number(row["close"], 4),
             percent(row["delisting_return"], sign="+"),
             _dated(row["ts"]) if row["ts"] else NONE,
-            number(row["price"], 4),
+            number(row["price"], 4) if row["ts"] else NONE,
             number(row["shares"], 2) if row["shares"] is not None else NONE,
         ]
         for row in rows
