@@ -8,7 +8,8 @@ A membership lasts from `since`, exclusive, to `until`, inclusive: the bars that
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,13 +60,11 @@ class Universe:
         micros = rows.with_columns(pl.col("since", "until", "known_at").dt.timestamp("us"))
         superseded = pl.col("known_at").shift(-1).over("symbol", "since", order_by="known_at")
         full = micros.with_columns(superseded=superseded).with_columns(pl.col("until", "superseded").fill_null(FOREVER))
-        columns = ("since", "until", "known_at", "superseded", "delisting_return")
-        return cls(
-            {
-                str(symbol): tuple(Membership(*row) for row in part.select(columns).iter_rows())
-                for (symbol,), part in full.partition_by("symbol", as_dict=True, maintain_order=True).items()
-            }
-        )
+        found: dict[str, list[Membership]] = {}
+        columns = ("symbol", "since", "until", "known_at", "superseded", "delisting_return")
+        for symbol, *values in full.select(columns).iter_rows():
+            found.setdefault(symbol, []).append(Membership(*values))
+        return cls({symbol: tuple(memberships) for symbol, memberships in found.items()})
 
     @property
     def is_recorded(self) -> bool:
@@ -159,8 +158,8 @@ def require(table: pl.DataFrame, *, where: str) -> pl.DataFrame:
     _refuse(rows, is_first & is_over, expected, where=where)
     expected = "a longer membership than the one known before it, known only when it was over: no bar could use it"
     _refuse(rows, (before < pl.col("until")) & is_over, expected, where=where)
-    for part in rows.partition_by("symbol", maintain_order=True):
-        _refuse_overlaps(part, where=where)
+    for _, of_symbol in groupby(rows.iter_rows(named=True), key=itemgetter("symbol")):
+        _refuse_overlaps(list(of_symbol), where=where)
     return rows
 
 
@@ -170,13 +169,13 @@ def _refuse(rows: pl.DataFrame, broken: pl.Expr, expected: str, *, where: str) -
         raise DataError(f"{where}: {len(bad)} bad row(s), first {shown(bad.row(0, named=True))}: {expected}")
 
 
-def _refuse_overlaps(rows: pl.DataFrame, *, where: str) -> None:
+def _refuse_overlaps(rows: list[dict[str, Any]], *, where: str) -> None:
     """Refuse memberships of one symbol, in their order, that overlap by what was known at any time."""
-    if rows["since"].n_unique() < 2:
+    if rows[0]["since"] == rows[-1]["since"]:
         return
-    for instant in rows["known_at"].unique().sort():
-        newest = rows.filter(pl.col("known_at") <= instant).unique("since", keep="last", maintain_order=True)
-        for one, other in pairwise(newest.iter_rows(named=True)):
+    for instant in sorted({row["known_at"] for row in rows}):
+        newest = {row["since"]: row for row in rows if row["known_at"] <= instant}
+        for one, other in pairwise(newest.values()):
             if one["until"] is None or one["until"] > other["since"]:
                 raise DataError(
                     f"{where}: as known at {_utc(instant)}, {shown(one)} overlaps {shown(other)}; end the first, known "
