@@ -94,6 +94,8 @@ class Experiment:
 class Data:
     """Which bars: the embedded sample or the store, which symbols (empty = all), which bar length.
 
+    `stored_bar`: the length of the bars read, where `bar` is made of smaller ones; `anchor` and `outside_sessions` say
+    how (see `resample.resample`; `clock` and `refuse` where nothing is said).
     `ended`: what becomes of a symbol whose bars end without a recorded end; None refuses it (see `endings.find`).
     """
 
@@ -102,6 +104,35 @@ class Data:
     calendar: str
     symbols: tuple[str, ...] = ()
     ended: Literal["last_close"] | None = None
+    stored_bar: str | None = None
+    anchor: Literal["clock", "session"] | None = None
+    outside_sessions: Literal["refuse", "drop", "join"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("anchor", "outside_sessions"):
+            _require(
+                self.stored_bar is not None or getattr(self, name) is None,
+                f"{name} has no effect without stored_bar; remove it, or name the length of the bars to read",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Futures:
+    """Continuous series of futures, each called by its root; see `futures.continuous`."""
+
+    roots: tuple[str, ...]
+    roll: Literal["volume", "open_interest", "calendar"]
+    adjust: Literal["ratio", "difference"]
+    days_before: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(len(self.roots) > 0, "roots = []; expected at least one root, as in ES")
+        _require(len(set(self.roots)) == len(self.roots), f"roots = {list(self.roots)}; expected each root once")
+        if self.roll == "calendar":
+            _require(self.days_before is not None, "days_before is required with roll = 'calendar'")
+            _require((self.days_before or 0) >= 0, f"days_before = {self.days_before}; expected 0 or more sessions")
+        else:
+            _require(self.days_before is None, f"days_before has no effect with roll = {self.roll!r}; remove it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +255,14 @@ class Config:
     model: ModelChoice
     strategy: Strategy
     costs: Costs
+    futures: Futures | None = None
 
     def __post_init__(self) -> None:
+        if self.futures is not None:
+            if self.data.source == "sample":
+                raise ConfigError("[futures] has no effect on [data] source = 'sample', which has none; remove it")
+            if self.data.symbols:
+                raise ConfigError("[data] symbols has no effect with [futures] roots, which name the series; remove it")
         if self.label.horizon > 1 and self.strategy.hold is None:
             raise ConfigError(
                 f"[strategy] hold is required with [label] horizon = {self.label.horizon}; "
@@ -244,13 +281,15 @@ SECTIONS: Mapping[str, type] = {
     "strategy": Strategy,
     "costs": Costs,
 }
+# May be left out.
+OPTIONAL_SECTIONS: Mapping[str, type] = {"futures": Futures}
 
 
 def parse(document: Mapping[str, object]) -> Config:
     """Return the experiment that a parsed TOML document describes."""
     for name, body in document.items():
-        if name not in (*SECTIONS, "model"):
-            raise ConfigError(f"section {unknown('section', name, (*SECTIONS, 'model'))}")
+        if name not in (*SECTIONS, *OPTIONAL_SECTIONS, "model"):
+            raise ConfigError(f"section {unknown('section', name, (*SECTIONS, *OPTIONAL_SECTIONS, 'model'))}")
         if not isinstance(body, Mapping):
             raise ConfigError(f"{name} = {body!r}; expected a section [{name}]")
     for name in (*SECTIONS, "model"):
@@ -264,7 +303,8 @@ def parse(document: Mapping[str, object]) -> Config:
         )
     sections: dict[str, Any] = {
         key: from_mapping(kind, document[key], section=key)  # type: ignore[arg-type]
-        for key, kind in SECTIONS.items()
+        for key, kind in {**SECTIONS, **OPTIONAL_SECTIONS}.items()
+        if key in document
     }
     return Config(model=ModelChoice(name=name, options=options), **sections)
 
@@ -332,8 +372,10 @@ def _override(document: dict[str, Any], assignment: str) -> None:
 def to_document(config: Config) -> dict[str, dict[str, Any]]:
     """Return the experiment as plain TOML values: what `parse` reads back to an equal config."""
     document: dict[str, dict[str, Any]] = {}
-    for name in SECTIONS:
-        values = dataclasses.asdict(getattr(config, name))
+    for name in (*SECTIONS, *OPTIONAL_SECTIONS):
+        if (section := getattr(config, name)) is None:
+            continue
+        values = dataclasses.asdict(section)
         document[name] = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if v is not None}
     document["model"] = {"name": config.model.name, **config.model.options}
     return document

@@ -178,15 +178,15 @@ def require_open_interest(figures: pl.DataFrame, *, where: str = "open interest"
 
 
 def known_contracts(revisions: pl.DataFrame, *, at: datetime | None = None) -> pl.DataFrame:
-    """Return contracts (`CONTRACT_SCHEMA`) as they were known at an instant, or by default as each was known first."""
+    """Return contracts (`CONTRACT_SCHEMA`) as they were known at an instant, or by default as each was known first.
+
+    A contract that nobody knew by then is as it was known first: its bars are not there before it is.
+    """
     rows = revisions.sort("symbol", "known_at")
-    rows = (
-        rows.unique("symbol", keep="first", maintain_order=True)
-        if at is None
-        else rows.filter(pl.col("known_at") <= at)
-    )
+    is_first = pl.col("known_at") == pl.col("known_at").min().over("symbol")
+    known = rows.filter(is_first if at is None else is_first | (pl.col("known_at") <= at))
     return (
-        rows.unique("symbol", keep="last", maintain_order=True).select(CONTRACT_SCHEMA.names()).sort("root", "expiry")
+        known.unique("symbol", keep="last", maintain_order=True).select(CONTRACT_SCHEMA.names()).sort("root", "expiry")
     )
 
 
@@ -242,6 +242,11 @@ def _volumes(table: pl.DataFrame, present: NDArray[np.int64], n_contracts: int) 
 def _interests(figures: pl.DataFrame, chain: pl.DataFrame, closes: pl.Series) -> NDArray[np.float64]:
     """Return the newest open interest of each contract known at each close, 0 before the first one."""
     figures = require_open_interest(figures)
+    if figures.join(chain, on="symbol", how="semi").is_empty():
+        raise DataError(
+            f"no open interest of a contract of {chain['root'][0]} is recorded; record it with `foxflow bars contracts "
+            "--open-interest FILE`, or use another roll"
+        )
     found = np.zeros((len(closes), len(chain)))
     for number, symbol in enumerate(chain["symbol"]):
         own = figures.filter(pl.col("symbol") == symbol)

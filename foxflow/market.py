@@ -4,23 +4,93 @@ A correction says other values for a bar that is stored, from its `known_at` on.
 and a model that was fitted yesterday goes on with what it saw: the correction takes effect at the next fit. So a fold
 sees the newest values known at its cut, and the first known values of the bars that no correction had reached by then,
 among them all bars after the cut. Fills, outcomes and equity are of the first known values throughout.
+
+Stored bars are raw, of one length and, for futures, of one contract each. A `Reading` makes them the experiment's:
+adjusted for splits and dividends, or continuous series of futures; then of a larger length, where that is asked for.
 """
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 import polars as pl
 
-from foxflow import bars, store
-from foxflow.config import Config
+from foxflow import bars, futures, resample, store
+from foxflow.config import Config, Data, Futures
 from foxflow.errors import DataError
 from foxflow.universe import EVERYTHING, Universe
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How raw stored bars become those of an experiment.
+
+    Attributes
+    ----------
+    events
+        Splits and dividends (`bars.EVENT_SCHEMA`).
+    contracts
+        All revisions of the futures contracts (`futures.CONTRACT_REVISION_SCHEMA`).
+    open_interest
+        `futures.OPEN_INTEREST_SCHEMA`, None where it decides no roll.
+    until
+        The newest stored bar: how far the bars are known, whatever part of them is made.
+    """
+
+    data: Data
+    series: Futures | None
+    events: pl.DataFrame
+    contracts: pl.DataFrame
+    open_interest: pl.DataFrame | None
+    until: datetime
+
+    @property
+    def stored(self) -> str:
+        """The length of the stored bars."""
+        return self.data.stored_bar or self.data.bar
+
+    def make(self, raw: pl.DataFrame, *, at: datetime | None = None) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return the experiment's bars, sorted by (symbol, ts), and the rolls in them (`futures.ROLL_SCHEMA`).
+
+        By contracts as they were known at an instant, or as each was known first.
+        """
+        if self.series is not None:
+            contracts = futures.known_contracts(self.contracts, at=at)
+            built = [self._continuous(raw, contracts, root) for root in self.series.roots]
+            made, rolls = pl.concat([s.bars for s in built]), pl.concat([s.rolls for s in built])
+        else:
+            is_daily = self.stored.endswith("d")
+            made = bars.adjust(raw, self.events, calendar=None if is_daily else self.data.calendar)
+            rolls = futures.ROLL_SCHEMA.to_frame()
+        if self.data.stored_bar is not None:
+            made = resample.resample(
+                made,
+                bar=self.data.stored_bar,
+                to=self.data.bar,
+                calendar=self.data.calendar,
+                anchor=self.data.anchor or "clock",
+                outside=self.data.outside_sessions or "refuse",
+                until=self.until,
+            )
+        return made.sort("symbol", "ts"), rolls
+
+    def _continuous(self, raw: pl.DataFrame, contracts: pl.DataFrame, root: str) -> futures.Continuous:
+        assert self.series is not None
+        return futures.continuous(
+            raw,
+            contracts,
+            root=root,
+            calendar=self.data.calendar,
+            roll=self.series.roll,
+            adjust=self.series.adjust,
+            days_before=self.series.days_before,
+            open_interest=self.open_interest,
+        )
+
+
+@dataclass(frozen=True)
 class Market:
-    """Bars adjusted for splits and dividends (`bars.BAR_SCHEMA`), sorted by (symbol, ts).
+    """The bars of an experiment (`bars.BAR_SCHEMA`), adjusted, sorted by (symbol, ts).
 
     Attributes
     ----------
@@ -29,11 +99,17 @@ class Market:
     events
         The splits and dividends that adjust them (`bars.EVENT_SCHEMA`).
     corrected
-        The raw first known values of the symbols that have a correction.
+        The raw first known values of what a correction changes: the symbols that have one, or all contracts.
     corrections
         All later values of single bars, raw (`store.REVISION_SCHEMA`), sorted by (symbol, ts, known_at).
     universe
         Who is a member when, whatever symbols were pulled.
+    reading
+        How raw bars become these; None for bars that came from no store.
+    rolls
+        Of the futures among `first` (`futures.ROLL_SCHEMA`).
+    n_outside
+        How many stored bars outside every session were dropped by `[data] outside_sessions`.
     """
 
     first: pl.DataFrame
@@ -41,26 +117,34 @@ class Market:
     corrected: pl.DataFrame
     corrections: pl.DataFrame
     universe: Universe = EVERYTHING
+    reading: Reading | None = None
+    rolls: pl.DataFrame = field(default_factory=futures.ROLL_SCHEMA.to_frame)
+    n_outside: int = 0
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
-        known = self.corrections.filter(pl.col("known_at").dt.timestamp("us") <= cut)
-        if known.is_empty():
+        if self.reading is None or self.corrected_at(cut) is None:
             return self.first
+        known = self.corrections.filter(pl.col("known_at").dt.timestamp("us") <= cut)
         newest = known.unique(["symbol", "ts"], keep="last", maintain_order=True).drop("known_at")
-        touched = newest["symbol"].unique().to_list()
-        raw = self.corrected.filter(pl.col("symbol").is_in(touched))
+        raw, others = self.corrected, self.first.clear()
+        if self.reading.series is None:
+            touched = pl.col("symbol").is_in(newest["symbol"].unique().to_list())
+            raw, others = raw.filter(touched), self.first.filter(~touched)
         kept = raw.join(newest, on=["symbol", "ts"], how="anti")
         mended = bars.require(pl.concat([kept, newest.select(kept.columns)]), where="corrected bars")
-        others = self.first.filter(~pl.col("symbol").is_in(touched))
-        return pl.concat([others, bars.adjust(mended, self.events)]).sort("symbol", "ts")
+        made, _ = self.reading.make(mended, at=bars.instant(cut))
+        return pl.concat([others, made]).sort("symbol", "ts")
 
     def corrected_at(self, cut: int) -> int | None:
         """Return when the newest correction known at a cut became known (int64 us), None where none was.
 
         Cuts with the same answer see the same bars.
         """
-        times = self.corrections["known_at"].dt.timestamp("us")
+        times = self.corrections["known_at"]
+        if self.reading is not None:
+            times = pl.concat([times, _changes(self.reading.contracts)])
+        times = times.dt.timestamp("us")
         newest = times.filter(times <= cut).max()
         return None if newest is None else int(newest)  # type: ignore[arg-type]
 
@@ -94,18 +178,52 @@ def pull(config: Config, path: Path) -> Market:
     DataError
         When the store cannot be read, holds no such bars, or a bar or event is not sound.
     """
-    name, symbols = config.data.bar, config.data.symbols
+    data, contracts, interest = config.data, futures.CONTRACT_REVISION_SCHEMA.to_frame(), None
+    name, symbols = data.stored_bar or data.bar, data.symbols
+    if config.futures is not None:
+        contracts = store.read_contracts(path).filter(pl.col("root").is_in(config.futures.roots))
+        symbols = _contracts_of(config.futures, contracts, path, bar=name)
+        interest = store.read_open_interest(path) if config.futures.roll == "open_interest" else None
     raw = bars.require(store.read_first(path, bar=name, symbols=symbols), where=str(path))
     # A bar that came in between the two readings is left out, and so are its corrections.
     corrections = store.read_revisions(path, bar=name, symbols=symbols).join(
         raw, on=["symbol", "ts"], how="semi", maintain_order="left"
     )
     events = store.read_events(path, symbols=raw["symbol"].unique().to_list())
-    if len(events) and bars.bar_length(name) < timedelta(days=1):
+    if config.futures is not None and len(events):
         raise DataError(
-            f"{events['symbol'][0]} has splits or dividends, which are dated by session, and [data] bar = "
-            f"{name!r}; only daily bars can be adjusted: use bar = '1d' or leave that symbol out"
+            f"{path}: {events['symbol'][0]} is a contract of a continuous series and has splits or dividends, which "
+            "such a series can't be adjusted for; give them to another symbol, or leave [futures] out"
         )
+    reading = Reading(data, config.futures, events, contracts, interest, until=raw.select(pl.col("ts").max()).item())
+    first, rolls = reading.make(raw)
+    if first.is_empty():
+        raise DataError(f"{path}: {len(raw)} bars of {name} make no finished bar of {data.bar}; import more")
     corrected = raw.filter(pl.col("symbol").is_in(corrections["symbol"].unique().to_list()))
+    if config.futures is not None and (len(corrections) or len(_changes(contracts))):
+        corrected = raw
+    dropped = 0
+    if data.outside_sessions == "drop":
+        dropped = len(resample.outside_sessions(raw, bar=name, calendar=data.calendar))
     universe = Universe.of(store.read_universe(path))
-    return Market(bars.adjust(raw, events), events, corrected, corrections, universe)
+    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped)
+
+
+def _changes(contracts: pl.DataFrame) -> pl.Series:
+    """Return when contracts became known to be otherwise than at first."""
+    return contracts.filter(pl.col("known_at") > pl.col("known_at").min().over("symbol"))["known_at"]
+
+
+def _contracts_of(chosen: Futures, contracts: pl.DataFrame, path: Path, *, bar: str) -> tuple[str, ...]:
+    """Return the symbols of the contracts that have bars of that length."""
+    for root in chosen.roots:
+        if root not in contracts["root"]:
+            raise DataError(
+                f"{path}: no contracts of {root} are recorded; record them with `foxflow bars contracts FILE`"
+            )
+    listed = store.list_bars(path).filter(pl.col("bar") == store.bar_name(bar))["symbol"]
+    found = contracts.filter(pl.col("symbol").is_in(listed.to_list()))
+    missing = [root for root in chosen.roots if root not in found["root"]]
+    if missing:
+        raise DataError(f"{path}: no bars of {bar} of any contract of {missing[0]} are stored; import them")
+    return tuple(found["symbol"].unique().sort())

@@ -9,6 +9,7 @@ from foxflow.store.additions import CONFLICTS, Conflict, correct_bars, write_bar
 from foxflow.store.bars import (
     LIST_SCHEMA,
     REVISION_SCHEMA,
+    bar_name,
     list_bars,
     read_bars,
     read_first,
@@ -34,6 +35,7 @@ __all__ = [
     "Span",
     "Transaction",
     "add_fetched",
+    "bar_name",
     "connect",
     "correct_bars",
     "export",

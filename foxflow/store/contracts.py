@@ -42,7 +42,8 @@ def write_contracts(
         new, counts = _news(contracts, stored, key=["symbol", "known_at"], where=f"{where} against {inside.path}")
         both = pl.concat([stored, new])
         for at in new["known_at"].unique().sort():
-            require_contracts(known_contracts(both, at=at), where=f"{where} with what {inside.path} holds")
+            then = known_contracts(both.filter(pl.col("known_at") <= at), at=at)
+            require_contracts(then, where=f"{where} with what {inside.path} holds")
         _insert(inside, "contracts", new)
         return counts
 
