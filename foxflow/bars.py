@@ -221,7 +221,7 @@ def check(bars: pl.DataFrame) -> pl.DataFrame:
         ("missing value", ~finite, pl.lit("a price is null, or a number not finite")),
         (
             "repeated bar",
-            pl.struct("symbol", "ts").is_duplicated(),
+            _repeated(bars),
             pl.lit("the same symbol and time stand in more than one row"),
         ),
         (
@@ -244,6 +244,16 @@ def check(bars: pl.DataFrame) -> pl.DataFrame:
         for name, condition, detail in rules
     ]
     return pl.concat([f.cast(FINDING_SCHEMA) for f in found]).sort("symbol", "ts", "check", maintain_order=True)
+
+
+def _repeated(bars: pl.DataFrame) -> pl.Expr:
+    """Return which rows share symbol and time with another; sorted rows need only look at their neighbours."""
+    symbol, ts = pl.col("symbol"), pl.col("ts")
+    backward = (symbol < symbol.shift(1)) | ((symbol == symbol.shift(1)) & (ts < ts.shift(1)))
+    if bars.null_count().select("symbol", "ts").sum_horizontal().sum() or bars.select(backward.any()).item():
+        return pl.struct("symbol", "ts").is_duplicated()
+    as_before = ((symbol == symbol.shift(1)) & (ts == ts.shift(1))).fill_null(value=False)
+    return as_before | as_before.shift(-1).fill_null(value=False)
 
 
 def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = None) -> pl.DataFrame:

@@ -10,7 +10,7 @@ import polars as pl
 
 from foxflow.bars import EVENT_SCHEMA, FINDING_SCHEMA
 from foxflow.bars import check as invariants
-from foxflow.check import jumps, values
+from foxflow.check import clock, gaps, jumps, spacing, values
 from foxflow.check.tape import SEVERITIES, Tape, tapes
 
 __all__ = ["FINDING_SCHEMA", "SEVERITIES", "findings", "findings_of"]
@@ -40,7 +40,8 @@ def findings_of(
 ) -> pl.DataFrame:
     """Return the findings of bars that come in parts, each with all bars of its symbols: one part is held at a time."""
     known = EVENT_SCHEMA.to_frame() if events is None else events
-    moves, days, found = jumps.Moves(), [], [FINDING_SCHEMA.to_frame()]
+    moves, found = jumps.Moves(), [FINDING_SCHEMA.to_frame()]
+    waiting: list[jumps.Jump | jumps.Block] = []
     for part in parts:
         faults = invariants(part)
         found.append(_grouped(faults))
@@ -50,10 +51,12 @@ def findings_of(
             sound = sound.join(faults.select("symbol", "ts"), on=["symbol", "ts"], how="anti", maintain_order="left")
         for tape in tapes(sound, known, bar=bar, calendar=calendar):
             found += _of_one(tape)
+            decided, undecided = jumps.jumps(tape)
+            found += decided
+            waiting += undecided
             moves.add(tape.by_session())
-            days.append(tape)
-    for tape in days:
-        found += jumps.jumps(tape, moves)
+    for jump in waiting:
+        found += jumps.judged(jump, moves)
     rank = pl.col("severity").replace_strict({s: n for n, s in enumerate(SEVERITIES)}, return_dtype=pl.Int8)
     return pl.concat(found).sort(rank, "symbol", "ts", "check", maintain_order=True)
 
@@ -75,3 +78,6 @@ def _of_one(tape: Tape) -> Iterator[pl.DataFrame]:
     yield from values.frozen(tape)
     yield from values.copied_opens(tape)
     yield from values.close_alone(tape)
+    yield from spacing.spacing(tape)
+    yield from gaps.gaps(tape)
+    yield from clock.clock_breaks(tape)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from foxflow.check.tape import Floats, Ints, Mask, Tape, finding
+from foxflow.check.tape import Floats, Ints, Mask, Tape, between, finding
 
 # New shares per old, and the reverse, as companies choose them.
 SIMPLE = (*range(2, 11), 12, 15, 20, 25, 30, 40, 50, 100, 5 / 4, 4 / 3, 3 / 2, 5 / 3, 5 / 2, 7 / 2)
@@ -23,19 +23,29 @@ SMALLEST, LARGE, IMPOSSIBLE, RUIN = 0.2, 0.336, math.log(5), math.log(50)
 SMALLEST_NAMED = math.log(1.45)
 UNIT, UNIT_WIDTH = math.log(100), 0.25
 LONGEST_BLOCK = 250
+# A jump of so few of the steps its prices are rounded to says nothing.
+COARSE = 3
 # Moves of at least this size are kept of every symbol, to see whether the others moved too.
 SHARED = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Jump:
-    """An overnight move of `tape` into bar `at`: logarithms of open and close over the close before, events taken out.
+    """An overnight move of a symbol, and all that its judgement needs, so that the bars can be let go.
 
-    `usual` is the symbol's usual overnight move, `money` the value traded over its usual value on the day, `unrest`
-    the range of the bars after over the usual one, `level` the move of the median close; NaN where nothing tells.
+    `gap` and `move` are logarithms of open and close over the close before, recorded events taken out. `usual` is the
+    symbol's usual overnight move, `money` the value traded over its usual value on the day, `unrest` the ranges of the
+    bars after over those before, `level` the move of the median close; NaN where nothing tells. `ticks` is the move in
+    the coarsest step of its prices. `at` counts sessions.
     """
 
+    symbol: str
     at: int
+    ts: int
+    day: str
+    before: float
+    open: float
+    close: float
     gap: float
     move: float
     usual: float
@@ -43,6 +53,17 @@ class Jump:
     unrest: float
     level: float
     ticks: float
+    is_untraded: bool
+
+
+@dataclass(frozen=True)
+class Block:
+    """Bars in another unit: the jump into them, the jump back, and the last bar between."""
+
+    jump: Jump
+    back: Jump
+    last_ts: int
+    last_day: str
 
 
 @dataclass
@@ -74,18 +95,19 @@ class Moves:
         return (along - 1) / others
 
 
-def jumps(tape: Tape, moves: Moves) -> Iterator[pl.DataFrame]:
-    """Yield jumps between sessions, and blocks of bars in another unit; severe where a real move is not believable."""
+def jumps(tape: Tape) -> tuple[list[pl.DataFrame], list[Jump | Block]]:
+    """Return what a symbol's own bars decide, and the jumps that are judged once all symbols' moves are known."""
     torn = _is_torn(tape)
-    yield from _torn(tape, torn)
     days = (tape.select(~torn) if torn.any() else tape).by_session()
-    yield from _unseen_splits(days)
-    found = _candidates(days)
-    for jump, back in _paired(days, found):
-        if back is not None:
-            yield _block(days, jump, back)
-        else:
-            yield from _judged(days, jump, moves)
+    return [*_torn(tape, torn), *_unseen_splits(days)], list(_paired(days, _candidates(days)))
+
+
+def judged(jump: Jump | Block, moves: Moves) -> Iterator[pl.DataFrame]:
+    """Yield what a jump is: severe where a real move is not believable."""
+    if isinstance(jump, Block):
+        yield _block(jump)
+    elif jump.ticks > COARSE:
+        yield from _judged(jump, moves)
 
 
 def _candidates(days: Tape) -> list[Jump]:
@@ -109,23 +131,31 @@ def _log(price: Floats, before: Floats) -> Floats:
 
 
 def _measured(days: Tape, at: int, gap: float, move: float) -> Jump:
-    before, after = slice(max(1, at - AROUND), at), slice(at, at + AFTER)
-    gaps = np.abs(_log(days.open[before], days.close[before.start - 1 : at - 1]))
+    first = max(1, at - AROUND)
+    gaps = np.abs(_log(days.open[first:at], days.close[first - 1 : at - 1]))
     span = slice(max(0, at - AROUND), at + AFTER + 1)
-    ranges = _log(days.high[span], days.low[span])
-    split = ranges[: at - span.start], ranges[at - span.start + 1 :]
-    value = days.close[span] * days.volume[span]
-    levels = days.close[max(0, at - AFTER) : at], days.close[after]
+    ranges, value = _log(days.high[span], days.low[span]), days.close[span] * days.volume[span]
+    here = at - span.start
+    levels = days.close[max(0, at - AFTER) : at], days.close[at : at + AFTER]
+    level = _ratio(_median(levels[1]), _median(levels[0]))
+    steps = np.array([days.open[at] - days.close[at - 1], days.close[at] - days.close[at - 1]])
+    around = slice(at - 1, at + 1)
     return Jump(
-        at,
-        gap,
-        move,
+        symbol=days.symbol,
+        at=at,
+        ts=int(days.ts[at]),
+        day=days.day(at),
+        before=float(days.close[at - 1]),
+        open=float(days.open[at]),
+        close=float(days.close[at]),
+        gap=gap,
+        move=move,
         usual=1.4826 * _median(gaps) if len(gaps) >= FEWEST else math.nan,
-        money=_ratio(float(value[at - span.start]), _median(value[: at - span.start])),
-        unrest=_ratio(_median(split[1]), _median(split[0])),
-        level=math.log(_ratio(_median(levels[1]), _median(levels[0])) or 1.0) if (levels[1] > 0).all() else math.nan,
-        ticks=abs(days.open[at] - days.close[at - 1])
-        / _tick(np.append(days.close[before.start - 1 : at + 1], days.open[at])),
+        money=_ratio(float(value[here]), _median(value[:here])),
+        unrest=_ratio(_median(ranges[here + 1 :]), _median(ranges[:here])),
+        level=math.log(level) if level > 0 else math.nan,
+        ticks=float(np.abs(steps).max() / _tick(np.append(days.close[first - 1 : at + 1], days.open[at]))),
+        is_untraded=bool((days.volume[around] == 0).all() and (days.high[around] == days.low[around]).all()),
     )
 
 
@@ -169,81 +199,73 @@ def _is_split(jump: Jump) -> bool:
     holds = math.isnan(jump.level) or (jump.level * jump.gap > 0 and abs(jump.level) >= abs(jump.gap) / 2)
     told = not (math.isnan(jump.money) and math.isnan(jump.unrest))
     calm = not jump.money > 2.0 and not jump.unrest > 3.0
-    return near and out_of_habit and holds and told and calm and jump.ticks > 3
+    return near and out_of_habit and holds and told and calm
 
 
 def _is_impossible(jump: Jump) -> bool:
     """Return whether no market moves so: a factor of 5 up, or down without the turnover of a crash, or of 50 down."""
     excused = jump.gap < 0 and jump.money > 5 and jump.gap > -RUIN
-    return abs(jump.gap) >= IMPOSSIBLE and jump.ticks > 3 and not excused
+    return abs(jump.gap) >= IMPOSSIBLE and not excused
 
 
-def _paired(days: Tape, found: Sequence[Jump]) -> Iterator[tuple[Jump, Jump | None]]:
-    """Yield jumps with the one that takes them back, where there is one: between the two lies a block."""
+def _paired(days: Tape, found: Sequence[Jump]) -> Iterator[Jump | Block]:
+    """Yield jumps, and in place of two that undo each other the block of bars between them."""
     used: set[int] = set()
     for n, jump in enumerate(found):
         if n in used:
             continue
-        back = next(
-            (m for m in range(n + 1, min(n + 4, len(found))) if m not in used and _is_back(days, jump, found[m])),
-            None,
-        )
-        if back is not None:
-            used.add(back)
-        yield jump, None if back is None else found[back]
+        later = (m for m in range(n + 1, min(n + 4, len(found))) if m not in used and _is_back(jump, found[m]))
+        back = next(later, None)
+        if back is None:
+            yield jump
+            continue
+        used.add(back)
+        last = found[back].at - 1
+        yield Block(jump, found[back], int(days.ts[last]), days.day(last))
 
 
-def _is_back(days: Tape, jump: Jump, back: Jump) -> bool:
+def _is_back(jump: Jump, back: Jump) -> bool:
     usual = 0.0 if math.isnan(jump.usual) else jump.usual
     opposite = abs(jump.gap + back.gap) <= max(0.05, 3 * usual, 0.1 * abs(jump.gap))
-    strong = abs(jump.gap) >= max(math.log(1.8), 6 * usual) and min(jump.ticks, back.ticks) > 3
-    # The bars between were written in the other unit, their closes as well as their opens.
-    whole = abs(_log(days.close[back.at - 1 : back.at], days.close[jump.at - 1 : jump.at])[0] - jump.gap) <= 0.5 * abs(
-        jump.gap
-    )
+    strong = abs(jump.gap) >= max(math.log(1.8), 6 * usual) and min(jump.ticks, back.ticks) > COARSE
+    # The bars between are in the other unit with their closes too, else it is one wild bar.
+    whole = back.before > 0 and abs(math.log(back.before / jump.before) - jump.gap) <= 0.5 * abs(jump.gap)
     return opposite and strong and whole and back.at - jump.at <= LONGEST_BLOCK
 
 
-def _block(days: Tape, jump: Jump, back: Jump) -> pl.DataFrame:
-    factor = math.exp(jump.gap)
+def _block(block: Block) -> pl.DataFrame:
+    jump, back = block.jump, block.back
     check = "unit jump" if _is_unit(jump.gap) else "split block"
     detail = (
-        f"prices of {days.day(jump.at)} to {days.day(back.at - 1)} are those before and after {_times(factor)} "
-        f"({days.close[jump.at - 1]:g}, then {days.open[jump.at]:g}, then {days.open[back.at]:g}): "
+        f"prices of {jump.day} to {block.last_day} are those before and after {_times(math.exp(jump.gap))} "
+        f"({jump.before:g}, then {jump.open:g}, then {back.open:g}): "
         + ("another unit" if check == "unit jump" else "a split applied to them alone, or another unit")
     )
-    return finding(days, (jump.at, back.at - 1), check, "severe", detail)
+    ends = jump.ts, block.last_ts
+    return between(jump.symbol, ends, check, "severe", detail, count=back.at - jump.at)
 
 
-def _judged(days: Tape, jump: Jump, moves: Moves) -> Iterator[pl.DataFrame]:
-    if jump.ticks <= 3 and abs(days.close[jump.at] - days.close[jump.at - 1]) <= 3 * _tick(days.close[: jump.at][-20:]):
-        return
-    factor, shared = math.exp(jump.gap), moves.share(int(days.ts[jump.at]), jump.gap)
-    where = f"close {days.close[jump.at - 1]:g} then open {days.open[jump.at]:g}, {_times(factor)}"
-    at = jump.at
-    if _is_unit(jump.gap) and jump.ticks > 3:
+def _judged(jump: Jump, moves: Moves) -> Iterator[pl.DataFrame]:
+    shared = moves.share(jump.ts, jump.gap)
+    where = f"close {jump.before:g} then open {jump.open:g}, {_times(math.exp(jump.gap))}"
+    real = f"close {jump.close:g}: a real move, or an event that is not recorded"
+    if _is_unit(jump.gap):
         what = "another unit from here on, as pence for pounds, or another instrument"
-        yield finding(days, (at, at), "unit jump", "severe", f"{where}: {what}", count=1)
+        yield _row(jump, "unit jump", "severe", f"{where}: {what}")
     elif shared >= 0.5:
-        yield from _move(days, jump, f"{where}; {shared:.0%} of the other symbols moved along")
-    elif _is_traded_by_nobody(days, jump):
+        yield _row(jump, "jump", "warning", f"{where}; {shared:.0%} of the other symbols moved along")
+    elif jump.is_untraded:
         what = "the price changed while nobody traded: a split that is not recorded, or another unit"
-        yield finding(days, (at, at), "possible split", "severe", f"{where}; {what}", count=1)
+        yield _row(jump, "possible split", "severe", f"{where}; {what}")
     elif _is_split(jump) or _is_impossible(jump):
-        detail = f"{where}: may be {_named(jump.gap)} that is not recorded; {_evidence(jump)}"
-        yield finding(days, (at, at), "possible split", "severe", detail, count=1)
+        what = f"may be {_named(jump.gap)} that is not recorded"
+        yield _row(jump, "possible split", "severe", f"{where}: {what}; {_evidence(jump)}")
     elif abs(jump.gap) >= 6 * jump.usual or max(abs(jump.gap), abs(jump.move)) >= LARGE:
-        what = f"close {days.close[at]:g}: a real move, or an event that is not recorded"
-        yield from _move(days, jump, f"{where}, {what}; {_evidence(jump)}")
+        yield _row(jump, "jump", "warning", f"{where}, {real}; {_evidence(jump)}")
 
 
-def _move(days: Tape, jump: Jump, detail: str) -> Iterator[pl.DataFrame]:
-    yield finding(days, (jump.at, jump.at), "jump", "warning", detail, count=1)
-
-
-def _is_traded_by_nobody(days: Tape, jump: Jump) -> bool:
-    around = slice(jump.at - 1, jump.at + 1)
-    return bool((days.volume[around] == 0).all() and (days.high[around] == days.low[around]).all() and jump.ticks > 3)
+def _row(jump: Jump, check: str, severity: str, detail: str) -> pl.DataFrame:
+    return between(jump.symbol, (jump.ts, jump.ts), check, severity, detail, count=1)
 
 
 def _is_unit(gap: float) -> bool:

@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import cache
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foxflow.bars import exchange
+from foxflow.bars import exchange, sessions_around
 
 Ints = NDArray[np.int64]
 # exchange_calendars has no calendar of foreign exchange: its `24/5` ends on Friday at midnight UTC and knows no Sunday.
@@ -59,23 +58,15 @@ def schedule(calendar: str | None, first: date, last: date) -> Schedule:
         opens = np.array([_us(datetime.combine(d - DAY, FX_TURN, FX_ZONE)) for d in days])
         closes = np.array([_us(datetime.combine(d, FX_TURN, FX_ZONE)) for d in days])
         return Schedule(days, opens, closes, closes, closes, FX_ZONE, is_known=True)
-    found = exchange(calendar, first - 5 * DAY, last + 5 * DAY)
-    table = found.schedule
-    opens, closes, pause, resume = (_column(table[c]) for c in ("open", "close", "break_start", "break_end"))
-    none = np.isnat(pause)
-    return Schedule(
-        [d.date() for d in table.index],
-        opens.astype(np.int64),
-        closes.astype(np.int64),
-        np.where(none, closes, pause).astype(np.int64),
-        np.where(none, closes, resume).astype(np.int64),
-        ZoneInfo(str(found.tz)),
-        is_known=True,
+    bounds = (datetime.combine(d, time(), UTC) for d in (first - DAY, last + DAY))
+    table = sessions_around(calendar, *bounds)
+    opens, pause, resume, closes = (
+        table[c].fill_null(table["close"]).dt.timestamp("us").to_numpy()
+        for c in ("open", "break_start", "break_end", "close")
     )
-
-
-def _column(instants: Any) -> NDArray[np.datetime64]:  # noqa: ANN401  (pandas)
-    return np.asarray(instants.dt.tz_convert(None).to_numpy(), dtype="datetime64[us]")
+    # A few days are made at once, years take half a second.
+    zone = ZoneInfo(str(exchange(calendar, last, last).tz))
+    return Schedule(table["session"].to_list(), opens, closes, pause, resume, zone, is_known=True)
 
 
 def _us(moment: datetime) -> int:

@@ -61,10 +61,17 @@ class Tape:
 
     @cached_property
     def session(self) -> Ints:
-        """The number of the session each bar belongs to, in `schedule`; bars outside all sessions go to the next."""
+        """The number of the session each bar belongs to; what trades outside its hours goes to the nearest.
+
+        In `schedule` where the calendar is known, else the days between the hours in which nothing trades.
+        """
         if self.is_daily:
             return np.arange(len(self.ts))
-        return np.searchsorted(self.schedule.close, self.opened, side="right")
+        if self.schedule.is_known:
+            turns = (self.schedule.close[:-1] + self.schedule.open[1:]) // 2
+            return np.searchsorted(turns, self.opened, side="right").astype(np.int64)
+        day: Ints = (self.opened - _quiet_hour(self.opened)) // DAY_US
+        return day
 
     @cached_property
     def starts(self) -> Ints:
@@ -102,18 +109,34 @@ class Tape:
         return f"{moment:%Y-%m-%d}" if self.is_daily and self.length >= DAY_US else f"{moment:%Y-%m-%d %H:%M}Z"
 
 
+def _quiet_hour(opened: Ints) -> int:
+    """Return the middle of the longest stretch of hours of the day without a bar, in microseconds; 0 where all have."""
+    idle = np.bincount(opened // 3_600_000_000 % 24, minlength=24) == 0
+    if not idle.any() or idle.all():
+        return 0
+    longest, middle = 0, 0
+    for hour in range(24):
+        n = 0
+        while idle[(hour + n) % 24] and n < 24:
+            n += 1
+        if n > longest:
+            longest, middle = n, (2 * hour + n) * 1_800_000_000 % DAY_US
+    return middle
+
+
 def tapes(bars: pl.DataFrame, events: pl.DataFrame, *, bar: str, calendar: str | None) -> Iterator[Tape]:
     """Yield each symbol's tape, one at a time, from bars sorted by (symbol, ts)."""
     length = bar_length(bar) // timedelta(microseconds=1)
     is_daily = bar.endswith("d")
     stops = bars["symbol"].rle_id().search_sorted(pl.Series(range(1, bars["symbol"].n_unique() + 1)))
+    recorded = {str(symbol): rows for (symbol,), rows in events.partition_by("symbol", as_dict=True).items()}
     start = 0
     for stop in stops if len(bars) else ():
         rows = bars.slice(start, stop - start)
         start = stop
         symbol = str(rows["symbol"][0])
         ts = rows["ts"].dt.timestamp("us").to_numpy()
-        split, dividend = _events(events.filter(pl.col("symbol") == symbol), ts)
+        split, dividend = _events(recorded.get(symbol), ts)
         volume = rows["volume"]
         yield Tape(
             symbol=symbol,
@@ -132,9 +155,9 @@ def tapes(bars: pl.DataFrame, events: pl.DataFrame, *, bar: str, calendar: str |
         )
 
 
-def _events(events: pl.DataFrame, ts: Ints) -> tuple[Floats, Floats]:
+def _events(events: pl.DataFrame | None, ts: Ints) -> tuple[Floats, Floats]:
     split, dividend = np.ones(len(ts)), np.zeros(len(ts))
-    for _, when, kind, value in events.iter_rows():
+    for _, when, kind, value in () if events is None else events.iter_rows():
         at = int(np.searchsorted(ts, int(when.timestamp() * 1_000_000)))
         if at < len(ts) and kind == "split":
             split[at] *= value
@@ -153,20 +176,13 @@ def finding(
     count: int | None = None,
 ) -> pl.DataFrame:
     """Return one finding over a span of bars, first and last, of as many bars as lie there or of `count`."""
-    assert severity in SEVERITIES
     first, last = int(span[0]), int(span[1])
-    return pl.DataFrame(
-        [
-            (
-                tape.symbol,
-                instant(int(tape.ts[first])),
-                instant(int(tape.ts[last])),
-                check,
-                severity,
-                last - first + 1 if count is None else count,
-                detail,
-            )
-        ],
-        schema=FINDING_SCHEMA,
-        orient="row",
-    )
+    ends = int(tape.ts[first]), int(tape.ts[last])
+    return between(tape.symbol, ends, check, severity, detail, count=last - first + 1 if count is None else count)
+
+
+def between(symbol: str, ends: tuple[int, int], check: str, severity: str, detail: str, *, count: int) -> pl.DataFrame:
+    """Return one finding between two times in microseconds, where a bar need not be."""
+    assert severity in SEVERITIES
+    row = (symbol, instant(ends[0]), instant(ends[1]), check, severity, count, detail)
+    return pl.DataFrame([row], schema=FINDING_SCHEMA, orient="row")

@@ -176,7 +176,7 @@ def test_quandl_splits_are_found_by_date(file: str, dates: list[str]) -> None:
 def test_a_file_of_yahoo_is_reported_with_date_and_factor_and_its_repaired_twin_is_not_severe(
     file: str, expected: tuple[str, str, str], says: str
 ) -> None:
-    bar, hours = ("1h", 1.0) if "-1h-" in file else ("1d", None)
+    bar, hours = ("1h", 1.0) if "-1h-" in file else ("7d" if "-1wk-" in file else "1d", None)
     bad = yahoo(file, hours=hours)
     assert expected in found(bad, bar=bar)
     details = check.findings(bad, bar=bar).filter(pl.col("check") == expected[0])["detail"]
