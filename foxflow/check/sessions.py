@@ -58,8 +58,7 @@ def schedule(calendar: str | None, first: date, last: date) -> Schedule:
         opens = np.array([_us(datetime.combine(d - DAY, FX_TURN, FX_ZONE)) for d in days])
         closes = np.array([_us(datetime.combine(d, FX_TURN, FX_ZONE)) for d in days])
         return Schedule(days, opens, closes, closes, closes, FX_ZONE, is_known=True)
-    bounds = (datetime.combine(d, time(), UTC) for d in (first - DAY, last + DAY))
-    table = sessions_around(calendar, *bounds)
+    table = sessions_around(calendar, *(datetime.combine(d, time(), UTC) for d in (first - DAY, last + DAY)))
     opens, pause, resume, closes = (
         table[c].fill_null(table["close"]).dt.timestamp("us").to_numpy()
         for c in ("open", "break_start", "break_end", "close")
