@@ -13,6 +13,7 @@ from foxflow.errors import DataError
 from foxflow.store.schema import FIRST_TABLES, migrate
 
 WAIT_S = 30.0
+COMMAND_WIDTH = 100
 # DuckDB would take most of the machine's memory for a large import; what does not fit goes to a folder beside the file.
 WRITER_MEMORY = "512MB"
 
@@ -56,7 +57,7 @@ def _open(path: Path, *, read_only: bool, wait_s: float) -> duckdb.DuckDBPyConne
             return duckdb.connect(path, read_only=read_only)
         except duckdb.Error as e:
             found = re.search(r"held in (.+?) \(PID (\d+)\)", str(e))
-            holder = f"process {found[2]} ({found[1]})" if found else "another process"
+            holder = f"process {found[2]} ({_command(found[2]) or found[1]})" if found else "another process"
             if isinstance(e, duckdb.ConnectionException):
                 # DuckDB refuses a reader beside a writer (and the reverse) inside one process.
                 holder = "this very process, for reading or for writing"
@@ -68,6 +69,16 @@ def _open(path: Path, *, read_only: bool, wait_s: float) -> duckdb.DuckDBPyConne
                 ) from e
         time.sleep(min(pause, max(0.0, end - time.monotonic()) + 0.01))
         pause = min(pause * 1.7, 1.0)
+
+
+def _command(pid: str) -> str:
+    """Return the command line of a process in one short line, empty where the system does not tell."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    line = " ".join(" ".join(words).split())
+    return line if len(line) <= COMMAND_WIDTH else f"{line[: COMMAND_WIDTH - 3]}..."
 
 
 def _unusable(path: Path, e: duckdb.Error) -> DataError:

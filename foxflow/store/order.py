@@ -15,6 +15,8 @@ def in_order(bars: pl.DataFrame) -> pl.DataFrame:
     Bars lie in the store import by import, each in order: as one run of rising `ts` a symbol, or as one a symbol and
     night. Putting whole runs in order takes a fifth of the time of a sort.
     """
+    if bars.is_empty():
+        return bars
     starts = _starts(bars, bars["ts"] <= bars["ts"].shift(1))
     ends = np.append(starts[1:], len(bars))
     runs = pl.DataFrame(
