@@ -16,13 +16,6 @@ from foxflow.futures import (
 from foxflow.store.connection import Transaction, connect, has_tables, within
 from foxflow.store.tables import Counts
 
-# Apart from the other tables: a store written before there were contracts has none, and is none the worse.
-_TABLES = {
-    "contracts": "root varchar not null, symbol varchar not null, expiry date not null, multiplier double, "
-    "known_at timestamptz not null",
-    "open_interest": "symbol varchar not null, ts timestamptz not null, open_interest double not null",
-}
-
 
 def write_contracts(
     store: str | Path | Transaction, contracts: pl.DataFrame, *, where: str = "contracts to write"
@@ -89,7 +82,6 @@ def _read(path: str | Path, table: str, schema: pl.Schema) -> pl.DataFrame:
 
 
 def _stored(inside: Transaction, table: str, schema: pl.Schema) -> pl.DataFrame:
-    inside.connection.execute(f"create table if not exists {table} ({_TABLES[table]})")
     frame: pl.DataFrame = inside.connection.sql(f"select {', '.join(schema)} from {table}").pl()
     return frame.cast(schema)
 

@@ -1,4 +1,7 @@
-"""The tables of the store: one entry each, made by the next write where a store has it not yet."""
+"""The tables of the store: one entry each, made by the next write where a store has it not yet.
+
+A table that is not among them would not be exported.
+"""
 
 import duckdb
 
@@ -21,6 +24,19 @@ TABLES = {
     "quarantine": """
     file varchar not null, sha256 varchar not null, number bigint not null, kind varchar not null, "when" varchar,
     text varchar not null, reason varchar not null
+""",
+    # Revisions of memberships.
+    "universe": """
+    symbol varchar not null, since timestamptz not null, until timestamptz, delisting_return double,
+    known_at timestamptz not null
+""",
+    # Revisions of futures contracts.
+    "contracts": """
+    root varchar not null, symbol varchar not null, expiry date not null, multiplier double,
+    known_at timestamptz not null
+""",
+    "open_interest": """
+    symbol varchar not null, ts timestamptz not null, open_interest double not null
 """,
     # Which bars a source has handed over, those with a ts after the one and up to the other time.
     "fetched": """
