@@ -43,10 +43,6 @@ TABLES = {
     origin varchar not null, symbol varchar not null, bar varchar not null,
     after timestamptz not null, until timestamptz not null
 """,
-    "universe": """
-    symbol varchar not null, since timestamptz not null, until timestamptz, delisting_return double,
-    known_at timestamptz not null
-""",
 }
 # What every store has had from the first version on.
 FIRST_TABLES = frozenset({"bars", "events"})
