@@ -47,7 +47,7 @@ def bars_group() -> None:
     "--quarantine", is_flag=True, help="Put rows that are no bars aside, countable; else they refuse the file."
 )
 @click.option(
-    "--on-conflict",
+    "--conflict",
     type=click.Choice(["refuse", "keep", "correct"]),
     default="refuse",
     show_default=True,
@@ -78,7 +78,7 @@ def bars_import(
     scale: float,
     keep: Literal["first", "last"] | None,
     quarantine: bool,
-    on_conflict: Literal["refuse", "keep", "correct"],
+    conflict: Literal["refuse", "keep", "correct"],
     known_at: datetime | None,
     delay: str | None,
     events: Path | None,
@@ -89,14 +89,18 @@ def bars_import(
     """Import bars: CSV in any dress, JSON lines, Parquet, Feather or DBN, plain or packed; all files or none.
 
     The same file twice changes nothing. What a file does not tell (the zone of its times, whether they open or close
-    a bar, which of day and month comes first) is asked for; --dry-run says what was understood.
+    a bar, which of day and month comes first) is asked for; --dry-run says what was understood. A folder that
+    `bars export` wrote makes an equal store.
     """
     from foxflow import experiment, ingest
     from foxflow.bars import bar_length
+    from foxflow.cli.export import restored
     from foxflow.progress import ByteBar
     from foxflow.sources import Options
     from foxflow.sources.roles import declared
 
+    if restored(paths, out=out, as_json=as_json):
+        return
     options = Options(
         bar=bar,
         symbol=symbol,
@@ -122,7 +126,7 @@ def bars_import(
             options,
             events=events,
             delay=bar_length(delay) if delay is not None else timedelta(0),
-            conflict=on_conflict,
+            conflict=conflict,
             known_at=known_at.replace(tzinfo=UTC) if known_at is not None else None,
             progress=view.progress,
         )
