@@ -21,10 +21,10 @@ Conflict = Literal["refuse", "keep", "correct"]
 CONFLICTS = ("refuse", "keep", "correct")
 _COLUMNS = ", ".join(BAR_SCHEMA)
 _ROW = "{" + ", ".join(f"'{v}': h.{v}" for v in BARS.values) + "}"
+# A number that is none is above every other to SQL, so the bounds leave it out too; what is null is not true.
 _SOUND = (
-    "coalesce(isfinite(open) and isfinite(high) and isfinite(low) and isfinite(close) "
-    "and high >= greatest(open, low, close) and low <= least(open, close), false) "
-    "and coalesce(isfinite(volume) and volume >= 0, true) and symbol is not null and ts is not null"
+    "open between low and high and close between low and high and low > '-inf'::double and high < 'inf'::double "
+    "and coalesce(volume, 0) between 0 and 1.7976931348623157e308 and symbol is not null and ts is not null"
 )
 _WITHIN = "symbol between $from_symbol and $to_symbol and ts between $first and $last"
 _JUDGED = (
@@ -148,7 +148,7 @@ def _incoming(
         # One pass over the rows in the order they stand in; a lag without an order needs no memory.
         con.execute(
             "create or replace temp table spans as select symbol, min(ts) as first_ts, max(ts) as last_ts, "
-            f"count(*) as rows, count(*) filter (not ({_SOUND})) as unsound, "
+            f"count(*) as rows, count(*) - count(*) filter ({_SOUND}) as unsound, "
             f"count(*) filter (not ({_IN_ORDER})) as stray "
             "from (select *, lag(symbol) over () as before, lag(ts) over () as before_ts from incoming) group by symbol"
         )
@@ -183,7 +183,7 @@ def _scan(path: Path, where: str, shift: timedelta) -> str:
 def _require_sound(con: duckdb.DuckDBPyConnection, spans: list[tuple[Any, ...]], where: str) -> None:
     unsound, stray = (sum(span[n] for span in spans) for n in (4, 5))
     if unsound:
-        first = con.sql(f"select * from incoming where not ({_SOUND}) limit 1").fetchall()[0]
+        first = con.sql(f"select * from incoming where ({_SOUND}) is not true limit 1").fetchall()[0]
         values = ", ".join(f"{name} {value}" for name, value in zip(BAR_SCHEMA, first, strict=True))
         raise DataError(
             f"{where}: {unsound} bad bar(s), first {values}; expected finite prices within high and low, and a volume "
