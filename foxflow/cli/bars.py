@@ -88,6 +88,8 @@ def bars_import(
 ) -> None:
     """Import bars: CSV in any dress, JSON lines, Parquet, Feather or DBN, plain or packed; all files or none.
 
+    Or a folder of `bars export`, which makes an equal store.
+
     The same file twice changes nothing. What a file does not tell (the zone of its times, whether they open or close
     a bar, which of day and month comes first) is asked for; --dry-run says what was understood. A folder that
     `bars export` wrote makes an equal store.
@@ -116,6 +118,9 @@ def bars_import(
         keep=keep,
         quarantine=quarantine,
     )
+    plain = options == Options() and on_conflict == "refuse" and not (known_at or delay or events or dry_run)
+    if restored(paths, plain=plain, out=out, as_json=as_json):
+        return
     with interruptible(), ByteBar(quiet=as_json) as view:
         if dry_run:
             _dry_run(paths, options, view.progress, as_json=as_json)

@@ -28,16 +28,23 @@ def bars_export(folder: Path, out: Path | None, sample: bool, as_json: bool) -> 
     print_rows([{"table": t, "rows": n} for t, n in rows.items()], as_json=as_json, title=f"exported to {folder}")
 
 
-def restored(paths: Sequence[Path], *, out: Path | None, as_json: bool) -> bool:
-    """Fill the store from an exported folder, if that is what the paths are; return whether it was."""
+def restored(paths: Sequence[Path], *, plain: bool, out: Path | None, as_json: bool) -> bool:
+    """Fill the store from an exported folder, if that is what the paths are; return whether it was.
+
+    `plain` says that no option was given: none would have an effect.
+    """
     from foxflow import experiment, store
 
     folders = [path for path in paths if store.is_export(path)]
     if not folders:
         return False
-    if len(paths) > 1:
-        raise DataError(f"{folders[0]} is an exported store, and {len(paths)} paths are given; import it alone")
-    counts = store.restore(folders[0], experiment.store_path(experiment.home(out), "store"))
+    if len(paths) > 1 or not plain:
+        raise DataError(
+            f"{folders[0]} is a folder of foxflow bars export; expected it alone and without an option but --out and "
+            "--json, for it is taken over as it is"
+        )
+    with interruptible():
+        counts = store.restore(folders[0], experiment.store_path(experiment.home(out), "store"))
     rows = [{"table": table, "added": c.added, "present": c.present} for table, c in counts.items()]
     print_rows(rows, as_json=as_json, title=f"imported from {folders[0]}")
     return True

@@ -1,6 +1,8 @@
 """Export and read-back: equal stores, and nothing but what was written is read."""
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -167,3 +169,30 @@ def test_a_store_with_other_rows_is_left_as_it_is(full: Path, tmp_path: Path) ->
     with pytest.raises(DataError, match=r"its table bars holds 2 row\(s\) and differs from .*lake in 15\d\d; .*--out"):
         store.restore(tmp_path / "lake", other)
     assert tables(other) == before
+
+
+def test_the_command_line_exports_and_imports_a_store(full: Path, tmp_path: Path) -> None:
+    home, again, lake = tmp_path / "home", tmp_path / "again", tmp_path / "lake"
+    home.mkdir()
+    full.rename(home / "bars.duckdb")
+
+    def foxflow(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", "from foxflow.cli import main; main()", "bars", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    code, said = foxflow("export", str(lake), "--out", str(home), "--json")
+    assert code == 0, said
+    assert {row["table"]: row["rows"] for row in json.loads(said)}["bars"] == 3 * 499 + 6
+    code, said = foxflow("import", str(lake), "--bar", "1d", "--out", str(again))
+    assert code == 1
+    assert said.startswith(f"error: {lake} is a folder of foxflow bars export; expected it alone")
+    code, said = foxflow("import", str(lake), "--out", str(again), "--json")
+    assert code == 0, said
+    assert json.loads(said)[0] == {"table": "bars", "added": 3 * 499 + 6, "present": 0}
+    assert tables(again / "bars.duckdb") == tables(home / "bars.duckdb")
+    assert foxflow("export", str(lake), "--out", str(home))[0] == 1
