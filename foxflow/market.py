@@ -9,8 +9,9 @@ Stored bars are raw, of one length and, for futures, of one contract each. A `Re
 adjusted for splits and dividends, or continuous series of futures; then of a larger length, where that is asked for.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -185,6 +186,7 @@ def pull(config: Config, path: Path) -> Market:
         symbols = _contracts_of(config.futures, contracts, path, bar=name)
         interest = store.read_open_interest(path) if config.futures.roll == "open_interest" else None
     raw = bars.require(store.read_first(path, bar=name, symbols=symbols), where=str(path))
+    _require_in_time(raw, store.read_delays(path, bar=name, symbols=symbols), bar=name)
     # A bar that came in between the two readings is left out, and so are its corrections.
     corrections = store.read_revisions(path, bar=name, symbols=symbols).join(
         raw, on=["symbol", "ts"], how="semi", maintain_order="left"
@@ -227,3 +229,28 @@ def _contracts_of(chosen: Futures, contracts: pl.DataFrame, path: Path, *, bar: 
     if missing:
         raise DataError(f"{path}: no bars of {bar} of any contract of {missing[0]} are stored; import them")
     return tuple(found["symbol"].unique().sort())
+
+
+def _require_in_time(raw: pl.DataFrame, delays: Mapping[str, timedelta], *, bar: str) -> None:
+    """Raise DataError where a bar was not known before the next one was over: no forecast of it fills at that open."""
+    late = pl.DataFrame(
+        [(s, d) for s, d in delays.items() if d > timedelta(0)],
+        schema={"symbol": pl.String(), "delay": pl.Duration("us")},
+        orient="row",
+    )
+    if late.is_empty():
+        return
+    following = pl.col("ts").shift(-1).over("symbol", order_by="ts")
+    bad = (
+        raw.with_columns(following=following)
+        .join(late, on="symbol")
+        .filter(pl.col("ts") + pl.col("delay") >= pl.col("following"))
+        .sort("symbol", "ts")
+    )
+    if len(bad):
+        first = bad.row(0, named=True)
+        raise DataError(
+            f"{first['symbol']}: bars of {bar} were known up to {first['delay']} after their end, and the one at "
+            f"{first['ts']:%Y-%m-%d %H:%M}Z not before the next was over at {first['following']:%Y-%m-%d %H:%M}Z; a "
+            "forecast made then can't be filled at that bar's open: use a longer bar or a source that is faster"
+        )

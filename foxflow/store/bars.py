@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -65,6 +65,17 @@ def read_revisions(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -
             return REVISION_SCHEMA.to_frame()
         later = _select(con, "revisions", list(REVISION_SCHEMA), _Asked(bar_name(bar), tuple(symbols)))
         return later.cast(REVISION_SCHEMA).sort("symbol", "ts", "known_at")
+
+
+def read_delays(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> dict[str, timedelta]:
+    """Return how long after its `ts` a bar of each symbol was first known at the latest."""
+    with connect(path, read_only=True) as con:
+        if not has_tables(con, path):
+            return {}
+        asked = _Asked(bar_name(bar), tuple(symbols))
+        longest = "max(epoch_us(known_at) - epoch_us(ts)) as delay"
+        rows = _select(con, "bars", ["symbol", longest], asked, then="group by symbol").sort("symbol")
+        return dict(rows.select("symbol", pl.col("delay").cast(pl.Duration("us"))).iter_rows())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 from foxflow import bars, config, market, sample, store
 from foxflow.bars import EVENT_SCHEMA
 from foxflow.config import Config
+from foxflow.errors import DataError
 
 FIRST_DAY = datetime(2024, 1, 1, 21, tzinfo=UTC)
 
@@ -157,3 +158,18 @@ def test_events_count_for_a_symbol_from_its_second_bar_to_its_last(tmp_path: Pat
     store.write_events(path, pl.DataFrame(rows, schema=EVENT_SCHEMA, orient="row"))
     found = market.pull(experiment_of("AAA", "BBB"), path).adjustments()
     assert found == {"AAA": {"dividend": 2, "split": 1}, "BBB": {"dividend": 0, "split": 0}}
+
+
+def test_bars_known_only_when_the_next_is_over_are_refused_for_they_cannot_be_traded_at_its_open(
+    tmp_path: Path,
+) -> None:
+    for name, delay in (("fast", timedelta(hours=23)), ("slow", timedelta(hours=24))):
+        path = tmp_path / f"{name}.duckdb"
+        store.write_bars(path, daily_bars([1.0] * 3, symbol="BBB"), bar="1d")
+        store.write_bars(path, daily_bars([1.0, 2.0, 3.0]), bar="1d", delay=delay)
+    assert len(market.pull(experiment_of("AAA"), tmp_path / "fast.duckdb").first) == 3
+    assert len(market.pull(experiment_of("BBB"), tmp_path / "slow.duckdb").first) == 3
+    with pytest.raises(
+        DataError, match=r"AAA: bars of 1d were known up to 1 day, 0:00:00 after their end, and the one"
+    ):
+        market.pull(experiment_of("AAA", "BBB"), tmp_path / "slow.duckdb")
