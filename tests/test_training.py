@@ -70,6 +70,26 @@ def test_forecasts_are_equal_to_the_bit_however_many_processes_fit(data: Dataset
     assert alone == beside
 
 
+def test_each_fold_is_asked_for_by_its_cut_and_no_more_of_them_wait_than_there_are_processes(data: Dataset) -> None:
+    folds = splits.walk_forward(dataset.bar_times(data), replace(RULE, every=400))
+    ended: list[int] = []
+    asked: list[tuple[int, int]] = []
+
+    def as_of(cut: int) -> Dataset:
+        asked.append((cut, len(ended)))
+        return data
+
+    def progress(event: training.FoldEvent) -> None:
+        if event.epoch is None:
+            ended.append(event.fold)
+
+    training.run(data, folds, RIDGE, workers=1, as_of=as_of, progress=progress)
+    assert [cut for cut, _ in asked] == [fold.cut for fold in folds]
+    # The third fold is asked for when the first has ended, and so on.
+    assert all(n_ended >= number - 1 for number, (_, n_ended) in enumerate(asked))
+    assert len(asked) == 6
+
+
 def test_every_fold_forecasts_its_own_span_and_together_they_leave_no_gap(data: Dataset) -> None:
     folds = splits.walk_forward(dataset.bar_times(data), RULE)
     results = training.run(data, folds, RIDGE, workers=2)
