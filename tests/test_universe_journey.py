@@ -13,7 +13,7 @@ from conftest import daily_bars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foxflow import backtest, config, endings, experiment, scoring, signals, store
+from foxflow import backtest, config, endings, experiment, scoring, signals, store, volatility
 from foxflow.cli.app import app
 from foxflow.config import Config
 from foxflow.errors import DataError
@@ -95,6 +95,30 @@ def test_training_rows_are_those_of_members_as_known_at_the_folds_cut(tmp_path: 
     # Up to the cut of fold 1 nobody knew that it had left on bar 150; fold 2 knows. Labels end 6 bars later, embargo 5.
     assert [r.rows["Z"] for r in results[:2]] == [n - 100 - 11 for n in last[:2]]
     assert results[2].rows["Z"] == 50
+
+
+def test_what_a_symbol_did_before_it_was_a_member_changes_no_fit_and_no_rival(tmp_path: Path) -> None:
+    """Z joins at bar 230; its bars up to 150, wild or calm, are in no training row, scaler or regression."""
+    chosen = config.load("volatility", model="ridge", overrides=list(OVERRIDES))
+    scores = []
+    for name, wild in (("calm", 1.0), ("wild", 1.4)):
+        early = pl.when((pl.int_range(N_BARS) % 2 == 0) & (pl.int_range(N_BARS) < 150)).then(wild).otherwise(1.0)
+        bars = walk("Z").with_columns(pl.col("open", "high", "low", "close") * early)
+        path = tmp_path / name / "bars.duckdb"
+        store.write_bars(path, pl.concat([walk("A"), walk("B"), bars]), bar="1d")
+        store.write_universe(path, universe(*ALWAYS, ("Z", 230, None, None, 230)))
+        pulled = experiment.pull_market(chosen, path.parent)
+        results = experiment.retrain(chosen, experiment.build_dataset(chosen, pulled.first, pulled.universe))
+        scores.append((results, volatility.score(pulled, {"ridge": results}, horizon=5)))
+    (calm, calm_scores), (wild_results, wild_scores) = scores
+    assert [r.rows["Z"] for r in calm] == [0, 0, 47]
+    for one, other in zip(calm, wild_results, strict=True):
+        # Sums over a window keep the rounding of what has left it.
+        assert one.forecasts["forecast"].to_numpy() == pytest.approx(other.forecasts["forecast"].to_numpy(), abs=1e-9)
+    kept = pl.col("forecaster").is_in(["HAR", "ridge"])
+    assert calm_scores.filter(kept)["qlike"].to_list() == pytest.approx(
+        wild_scores.filter(kept)["qlike"].to_list(), rel=1e-9
+    )
 
 
 def test_a_delisted_symbols_last_loss_is_in_the_equity_of_the_run(tmp_path: Path) -> None:
