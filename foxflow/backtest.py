@@ -3,7 +3,8 @@
 Shares are counted at `ts`, from the equity and prices known then, and filled at the symbol's next open plus slippage:
 vectorbt's own target sizes would count them at the open that nobody knows yet. One portfolio with shared cash runs over
 all folds. Prices are adjusted (`bars.adjust`), so splits and reinvested dividends are in the returns. What a symbol
-whose bars end leaves behind is filled at its ending's price, in place of an open that never comes.
+whose bars end leaves behind is filled at its ending's price, in place of an open that never comes. A position in a
+continuous series of futures is sold and bought again at each roll, which costs two fills and moves nothing else.
 """
 
 import os
@@ -80,6 +81,8 @@ class _Prices:
     marked: Floats
     # What a symbol that ends is closed at, NaN where none does.
     settled: Floats
+    # Whether a series goes over to another contract at the open of this bar.
+    rolls: Masks
 
     @property
     def fill(self) -> Floats:
@@ -91,12 +94,15 @@ class _Prices:
 class _Account:
     """`size (n_times, n_symbols)`: shares filled at that bar, NaN = no order; `shares`, `equity`: as after it.
 
-    `waits`: of each order that missed its bar: symbol, bar of the decision, bars missed, bar of the fill (None: never).
+    `rolled`: shares sold and bought again at a roll, 0 = none; `roll_cost`: what that cost, in money. `waits`: of each
+    order that missed its bar: symbol, bar of the decision, bars missed, bar of the fill (None: never).
     """
 
     size: Floats
     shares: Floats
     equity: Floats
+    rolled: Floats
+    roll_cost: Floats
     waits: list[tuple[int, int, int, int | None]]
 
 
@@ -107,6 +113,7 @@ def run(
     band: float,
     costs: Costs,
     endings: pl.DataFrame | None = None,
+    rolls: pl.DataFrame | None = None,
 ) -> Book:
     """Return the book of a strategy and of buy-and-hold over the same bars, costs and dates.
 
@@ -121,13 +128,16 @@ def run(
     endings
         `endings.ENDING_SCHEMA`: at the open of an ending's `ts` what is held of its symbol is filled at its price,
         and whatever was ordered is not.
+    rolls
+        `futures.ROLL_SCHEMA`: at the open of the bar that holds a roll's `ts`, what was held and still is held of its
+        symbol is sold and bought again.
 
     Notes
     -----
     The benchmark holds the symbols that are in, in equal weights, set anew whenever one enters (at its first position,
     or its first after an exit) or leaves (by an exit, or when an ending has paid out), else left alone.
     """
-    prices = _prices(bars, endings, positions["ts"])
+    prices = _prices(bars, endings, rolls, decided=positions["ts"])
     target = to_wide(positions, "position", prices.times, prices.symbols)
     exits = to_wide(positions.filter(pl.col("signal").is_null()), "position", prices.times, prices.symbols)
     account = _account(prices, target, np.isfinite(exits), band=band, costs=costs)
@@ -144,7 +154,9 @@ def run(
     )
 
 
-def _prices(bars: pl.DataFrame, endings: pl.DataFrame | None, decided: pl.Series) -> _Prices:
+def _prices(
+    bars: pl.DataFrame, endings: pl.DataFrame | None, rolls: pl.DataFrame | None, *, decided: pl.Series
+) -> _Prices:
     since = decided.sort()[0]
     bars = bars.filter(pl.col("ts") >= since)
     ends = ENDING_SCHEMA.to_frame() if endings is None else endings.filter(pl.col("ts") >= since)
@@ -159,7 +171,13 @@ def _prices(bars: pl.DataFrame, endings: pl.DataFrame | None, decided: pl.Series
             "price that is not positive cannot be traded as a fraction of equity: leave it out of [data] symbols"
         )
     settled = to_wide(ends.filter(pl.col("symbol").is_in(symbols.to_list())), "price", times, symbols)
-    return _Prices(times, symbols, open_, close, marked=_filled(close), settled=settled)
+    rolled = np.zeros(open_.shape, bool)
+    for symbol, ts in rolls.select("symbol", "ts").iter_rows() if rolls is not None else ():
+        if ts >= since and symbol in symbols:
+            of = symbols.search_sorted(symbol)
+            at = np.flatnonzero((times >= ts).to_numpy() & np.isfinite(open_[:, of]))
+            rolled[at[:1], of] = True
+    return _Prices(times, symbols, open_, close, marked=_filled(close), settled=settled, rolls=rolled)
 
 
 def _equal_weights(prices: _Prices, enters: Masks, exits: Masks) -> Floats:
@@ -199,7 +217,7 @@ def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, cost
     fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
     n_times, n_symbols = target.shape
     size = np.full((n_times, n_symbols), np.nan)
-    held = np.zeros((n_times, n_symbols))
+    held, rolled, roll_cost = (np.zeros((n_times, n_symbols)) for _ in range(3))
     equity = np.zeros(n_times)
     cash, shares, last = costs.initial_cash, np.zeros(n_symbols), np.zeros(n_symbols)
     order = np.full(n_symbols, np.nan)
@@ -214,6 +232,7 @@ def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, cost
             size[i, j] = -shares[j]
             shares[j] = 0.0
         order[ends] = np.nan
+        before = shares.copy()
         ready = np.isfinite(order) & np.isfinite(prices.open[i])
         for j, decided_at in [(j, at) for j, at in due.items() if ends[j] or ready[j]]:
             if decided_at < i - 1:
@@ -229,6 +248,10 @@ def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, cost
             shares[j] += filled
             size[i, j] = filled
             order[j] -= filled
+        for j in np.flatnonzero(prices.rolls[i] & (before * shares > 0)).tolist():
+            rolled[i, j] = np.sign(shares[j]) * min(abs(before[j]), abs(shares[j]))
+            roll_cost[i, j] = 2 * abs(rolled[i, j]) * prices.open[i, j] * (fee + slip)
+        cash -= roll_cost[i].sum()
         last = np.where(np.isfinite(prices.close[i]), prices.close[i], last)
         equity[i] = cash + shares @ last
         if not equity[i] > 0:
@@ -249,7 +272,7 @@ def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, cost
         due |= dict.fromkeys(np.flatnonzero(trade).tolist(), i)
         held[i] = shares
     waits += [(j, at, n_times - 1 - at, None) for j, at in due.items() if at < n_times - 1]
-    return _Account(size, held, equity, waits)
+    return _Account(size, held, equity, rolled, roll_cost, waits)
 
 
 def _waited(prices: _Prices, account: _Account) -> pl.DataFrame:
@@ -285,7 +308,8 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
         freq="1D",
         raise_reject=True,
     )
-    equity = np.asarray(portfolio.value(), dtype=np.float64)
+    # A sale and a purchase at one bar are none to vectorbt: what they cost comes off its equity.
+    equity = np.asarray(portfolio.value(), dtype=np.float64) - account.roll_cost.sum(axis=1).cumsum()
     if not np.allclose(equity, account.equity, rtol=1e-9, atol=0):
         worst = int(np.abs(equity / account.equity - 1).argmax())
         raise AssertionError(
@@ -305,7 +329,19 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
         },
         schema=FILL_SCHEMA,
     )
-    return equity, fills.sort("ts", "symbol")
+    return equity, pl.concat([fills, _roll_fills(prices, account, costs)]).sort("ts", "symbol", maintain_order=True)
+
+
+def _roll_fills(prices: _Prices, account: _Account, costs: Costs) -> pl.DataFrame:
+    """Return the sale and the purchase of each roll."""
+    rows = []
+    for i, j in np.argwhere(account.rolled != 0).tolist():
+        shares, price = account.rolled[i, j], prices.open[i, j]
+        slip = costs.slippage_bps / 1e4 * price * np.sign(shares)
+        for filled, paid in ((-shares, price - slip), (shares, price + slip)):
+            fee, slippage = abs(shares) * paid * costs.fee_bps / 1e4, abs(shares * slip)
+            rows.append((prices.symbols[j], prices.times[i], filled, paid, fee, slippage))
+    return pl.DataFrame(rows, schema=FILL_SCHEMA, orient="row")
 
 
 def _filled(close: Floats) -> Floats:
@@ -322,9 +358,10 @@ def _held(
 ) -> pl.DataFrame:
     value = account.shares * prices.marked
     before = np.concatenate([[costs.initial_cash], account.equity[:-1]])[:, None]
-    cost = np.nan_to_num(
-        to_wide(fills.with_columns(cost=pl.col("fee") + pl.col("slippage")), "cost", prices.times, prices.symbols)
+    costs_paid = fills.group_by("symbol", "ts", maintain_order=True).agg(
+        cost=(pl.col("fee") + pl.col("slippage")).sum()
     )
+    cost = np.nan_to_num(to_wide(costs_paid, "cost", prices.times, prices.symbols))
     paid = np.nan_to_num(account.size * prices.fill)
     gain = np.diff(value, axis=0, prepend=0.0) - paid - cost
     n_times, n_symbols = value.shape

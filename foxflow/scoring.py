@@ -50,7 +50,9 @@ def score(
         exits=pl.concat([exits, endings.exits_of(ends)]),
     )
     traded = adjusted.filter(pl.col("symbol").is_in(symbols))
-    book = backtest.run(held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends)
+    book = backtest.run(
+        held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends, rolls=pulled.rolls
+    )
     ends = ends.filter(pl.col("last_ts") >= forecasts["ts"].min())
     known = labels.compute(adjusted, config.label.name, config.label.horizon)
     outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
@@ -166,7 +168,13 @@ def _overlap(ts: NDArray[np.int64], label_end: NDArray[np.int64]) -> int:
 def _bars_metrics(pulled: Market, *, newest_cut: int) -> dict[str, Any]:
     """Return what was done to the bars on reading them."""
     known, every = pulled.n_corrections(newest_cut), pulled.n_corrections()
-    return {"adjustments": pulled.adjustments(), "corrections": every, "corrections_after_last_cut": every - known}
+    return {
+        "adjustments": pulled.adjustments(),
+        "corrections": every,
+        "corrections_after_last_cut": every - known,
+        "rolls": pulled.rolls.select("symbol", "ts", "old", "new", "old_price", "new_price").to_dicts(),
+        "bars_outside_sessions": pulled.n_outside,
+    }
 
 
 def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A 6-bar book against cash computed by hand, and the rules of filling."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
@@ -8,6 +9,7 @@ from conftest import daily_bars
 
 from foxflow import backtest
 from foxflow.config import Costs
+from foxflow.futures import ROLL_SCHEMA
 from foxflow.signals import POSITION_SCHEMA
 
 OPENS = [100.0, 102.0, 105.0, 103.0, 110.0, 108.0]
@@ -137,3 +139,75 @@ def test_returns_and_costs_of_the_held_rows_add_up_to_the_equity(stocks: pl.Data
     before = equity.shift(1, fill_value=1_000_000.0)
     paid = (book.fills["fee"] + book.fills["slippage"]).sum()
     assert (daily["cost"] * before).sum() == pytest.approx(paid, rel=1e-12)
+
+
+def rolls(*at: datetime, symbol: str = "AAA") -> pl.DataFrame:
+    rows = [(symbol, ts, "AAAF", "AAAG", 1.0, 1.0, ts) for ts in at]
+    return pl.DataFrame(rows, schema=ROLL_SCHEMA, orient="row")
+
+
+def test_a_roll_of_what_is_held_costs_a_sale_and_a_purchase_and_moves_nothing_else() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    wanted = targets(bars, [0.5, None, None, None, None, None])
+    plain = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    book = backtest.run(wanted, bars, band=0.0, costs=costs(10), rolls=rolls(bars["ts"][3]))
+    shares = plain.fills["shares"][0]
+    # Sold at 103 less 10 bps and bought at 103 plus 10 bps, each with a fee of 10 bps: 0.412 a share.
+    sold, bought = 103 * 0.999, 103 * 1.001
+    cost = shares * (bought - sold + 0.001 * (sold + bought))
+    assert cost == pytest.approx(0.412 * shares)
+    gone = (plain.equity["equity"] - book.equity["equity"]).to_list()
+    assert gone == pytest.approx([0, 0, 0, cost, cost, cost], abs=1e-9)
+    assert book.fills["shares"].to_list() == [shares, -shares, shares]
+    assert book.fills.filter(pl.col("ts") == bars["ts"][3])["price"].to_list() == pytest.approx([sold, bought])
+    paid = (book.fills["fee"] + book.fills["slippage"]).sum() - (plain.fills["fee"] + plain.fills["slippage"]).sum()
+    assert paid == pytest.approx(cost)
+    # What a symbol cost and brought adds up to what the equity did.
+    before = [10_000.0, *book.equity["equity"].to_list()[:-1]]
+    moved = [e / b - 1 for e, b in zip(book.equity["equity"], before, strict=True)]
+    assert book.held["return"].to_list() == pytest.approx(moved, abs=1e-12)
+    assert book.held["cost"][3] == pytest.approx(cost / before[3])
+    # Buy-and-hold rolls too.
+    assert len(book.benchmark_fills) == len(plain.benchmark_fills) + 2
+
+
+def test_what_is_bought_or_sold_at_a_roll_is_traded_once() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    for wanted, kept in (
+        ([None, None, 0.5, None, None, None], 0.0),
+        ([1.0, None, 0.0, None, None, None], 0.0),
+        ([1.0, None, 0.25, None, None, None], 0.25),
+        ([0.25, None, 0.5, None, None, None], 0.25),
+    ):
+        plain = backtest.run(targets(bars, wanted), bars, band=0.0, costs=costs(0))
+        book = backtest.run(targets(bars, wanted), bars, band=0.0, costs=costs(0), rolls=rolls(bars["ts"][3]))
+        held = plain.fills.sort("ts").with_columns(after=pl.col("shares").cum_sum())["after"].to_list()
+        through = min(held[-2:]) if kept else 0.0
+        at_the_roll = book.fills.filter(pl.col("ts") == bars["ts"][3])["shares"].abs().sum()
+        ordered = plain.fills.filter(pl.col("ts") == bars["ts"][3])["shares"].abs().sum()
+        assert at_the_roll == pytest.approx(ordered + 2 * through)
+        assert book.equity["equity"].to_list() == pytest.approx(plain.equity["equity"].to_list())
+
+
+def test_a_short_rolls_too_and_at_the_next_bar_its_series_has() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    other = daily_bars(OPENS, CLOSES, symbol="BBB")
+    thin = pl.concat([bars.filter(pl.col("ts") != bars["ts"][3]), other])
+    wanted = pl.concat(
+        [targets(bars, [-0.5, None, None, None, None, None]), targets(other, [0.1, *[None] * 5], symbol="BBB")]
+    )
+    between = bars["ts"][2] + timedelta(hours=5)
+    book = backtest.run(wanted, thin, band=0.0, costs=costs(10), rolls=rolls(between))
+    fills = book.fills.filter(pl.col("symbol") == "AAA")
+    assert fills["ts"].to_list() == [bars["ts"][1], bars["ts"][4], bars["ts"][4]]
+    assert fills["shares"].to_list()[1:] == [-fills["shares"][0], fills["shares"][0]]
+    # Bought back above the open, sold again below it.
+    assert fills["price"].to_list()[1:] == pytest.approx([110 * 1.001, 110 * 0.999])
+
+
+def test_a_roll_before_the_first_position_after_the_last_bar_or_of_nothing_held_costs_nothing() -> None:
+    bars = daily_bars(OPENS, CLOSES)
+    wanted = targets(bars, [None, None, 0.5, None, None, None])
+    plain = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    never = pl.concat([rolls(bars["ts"][1], bars["ts"][5] + timedelta(days=1)), rolls(bars["ts"][4], symbol="ZZZ")])
+    assert backtest.run(wanted, bars, band=0.0, costs=costs(10), rolls=never).equity.equals(plain.equity)

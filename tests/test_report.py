@@ -315,6 +315,16 @@ def test_the_report_says_which_splits_and_dividends_were_applied_and_never_that_
     assert "BBB (2 splits)" in provenance(adjustments={**none, "BBB": {"dividend": 0, "split": 2}})
 
 
+def test_the_report_says_how_futures_rolled_and_what_was_left_out() -> None:
+    rolls = [{"symbol": "ES", "ts": "2013-12-18T23:01:00Z", "old": "ESZ3", "new": "ESH4"}]
+    said = provenance(rolls=rolls, bars_outside_sessions=47)
+    assert "1 roll, ES from ESZ3 to ESH4 on 2013-12-18: decided by what was known at the close before" in said
+    assert "47 bars outside every session of the calendar." in said
+    nothing = provenance(rolls=[], bars_outside_sessions=0)
+    assert "Rolls" not in nothing
+    assert "Bars left out" not in nothing
+
+
 def test_the_report_says_how_many_corrections_there_are_and_how_many_came_too_late_for_any_fit() -> None:
     assert "No bar was ever corrected." in provenance()
     said = provenance(corrections=1200, corrections_after_last_cut=3)

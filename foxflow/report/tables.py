@@ -228,6 +228,8 @@ def provenance(summary: Summary) -> str:
         "Fills": "At the next open plus slippage; shares are counted from what was known at ts, before that open.",
         "Prices": _adjusted(summary.get("adjustments")),
         "Corrections": _corrected(summary),
+        **_rolled(summary.get("rolls") or []),
+        **_left_out(summary.get("bars_outside_sessions") or 0),
         "Buy-and-hold": "The same symbols in equal weights, set anew when one enters or leaves, at the same costs.",
         "Sharpe ratio": "Of session returns over a risk-free rate of 0; interval by Mertens (2002).",
         "IC": "Pooled over symbols and dates; t-statistic by Newey and West (1987), lags for overlapping outcomes.",
@@ -261,6 +263,22 @@ def _corrected(summary: Summary) -> str:
     return (
         f"{count(n, 'correction')}: a fold sees those known at its cut; fills and outcomes are of first values.{after}"
     )
+
+
+def _rolled(rolls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return how the continuous series of futures went from contract to contract, nothing where there are none."""
+    if not rolls:
+        return {}
+    said = [f"{r['symbol']} from {r['old']} to {r['new']} on {day(r['ts'])}" for r in rolls]
+    return {
+        "Rolls": f"{count(len(rolls), 'roll')}, {names(said, limit=12)}: decided by what was known at the close "
+        "before, adjusted forward so that no gap is a return; what is held through one is sold and bought again at "
+        "cost."
+    }
+
+
+def _left_out(n: int) -> dict[str, str]:
+    return {"Bars left out": f"{count(n, 'bar')} outside every session of the calendar."} if n else {}
 
 
 def _dated(instant: str) -> str:
