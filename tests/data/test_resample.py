@@ -4,13 +4,16 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import databento_dbn
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from foxflow import sources
 from foxflow.bars import BAR_SCHEMA, PRICES, bar_length, sessions
 from foxflow.errors import DataError
 from foxflow.resample import outside_sessions, resample
@@ -344,6 +347,45 @@ def test_hours_of_spy_make_the_days_that_their_vendor_made() -> None:
     equal = pl.all_horizontal(pl.col(c) == pl.col(f"{c}_of_days") for c in BAR_SCHEMA.names()[2:])
     same = regular.join(whole, on="ts", suffix="_of_days").filter(equal)
     assert (len(regular), len(same)) == (5_849, 5_826)
+
+
+DBN = LEAN.parent / "dbn_nautilus"
+
+
+@pytest.mark.skipif(not DBN.exists(), reason=f"{DBN} is not here")
+def test_120_trades_by_the_second_make_the_four_minutes_that_their_vendor_made() -> None:
+    decoder = databento_dbn.DBNDecoder()
+    with pa.input_stream(str(DBN / "ESU4_trades_20240701.dbn.zst"), compression="zstd") as file:
+        decoder.write(file.read())
+    trades = [m for m in decoder.decode() if isinstance(m, databento_dbn.TradeMsg)]
+    assert len(trades) == 120
+    found: dict[int, list[tuple[float, int]]] = {}
+    for trade in trades:
+        found.setdefault(trade.ts_recv // 1_000_000_000, []).append((trade.pretty_price, trade.size))
+    seconds = [
+        (
+            "ESU4",
+            datetime.fromtimestamp(second + 1, UTC),
+            p[0],
+            max(p),
+            min(p),
+            p[-1],
+            float(sum(size for _, size in of)),
+        )
+        for second, of in found.items()
+        if (p := [price for price, _ in of])
+    ]
+    made = resample(
+        pl.DataFrame(seconds, schema=BAR_SCHEMA, orient="row"),
+        bar="1s",
+        to="1m",
+        calendar="CMES",
+        until=at("2024-07-02 00:02"),
+    )
+    bars_of_both = sources.read(DBN / "ESU4_NQU4_ohlcv-1m_20240701.dbn.zst")
+    theirs = bars_of_both.filter((pl.col("symbol") == "ESU4") & pl.col("ts").is_in(made["ts"].implode()))
+    assert made["ts"].to_list() == [at(f"2024-07-0{t}") for t in ("1 23:59", "2 00:00", "2 00:01", "2 00:02")]
+    assert_frame_equal(made, theirs, check_exact=True)
 
 
 def _lean(name: str) -> pl.DataFrame:
