@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := -e '.[onnx,rust]' -e flows -e plugins/torch -e 'plugins/mamba2[cuda]' -e plugins/gru -e plugins/ridge
+PACKAGES := -e '.[ccxt,onnx,rust]' -e flows -e plugins/torch -e 'plugins/mamba2[cuda]' -e plugins/gru -e plugins/ridge
 SOURCES := foxflow flows/foxflow_flows plugins/torch/foxflow_torch plugins/mamba2/foxflow_mamba2 plugins/gru/foxflow_gru plugins/ridge/foxflow_ridge
 PROJECTS := pyproject.toml flows/pyproject.toml $(wildcard plugins/*/pyproject.toml)
 

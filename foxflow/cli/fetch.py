@@ -4,7 +4,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from foxflow.errors import ConfigError
 if TYPE_CHECKING:
     from foxflow.feeds.intake import Progress
     from foxflow.store import Conflict
+
+_LATE = timedelta(days=10)
 
 
 @bars_group.command("fetch")
@@ -69,6 +71,14 @@ def bars_fetch(
             conflict=conflict,
             progress=progress,
         )
+    for each in found:
+        # A listing, or a source that forgets; only a person can tell.
+        if each.after and each.first_ts and each.first_ts - each.after > _LATE:
+            print(
+                f"{each.symbol} begins on {each.first_ts:%Y-%m-%d}, {(each.first_ts - each.after).days} days after the "
+                f"time it was asked for from: it was listed then, or {source} keeps no more",
+                file=sys.stderr,
+            )
     print_rows([vars(f) for f in found], as_json=as_json, title="fetched")
 
 
@@ -96,7 +106,7 @@ def bars_sources(name: str | None, as_json: bool) -> None:
     if not as_json:
         print(inspect.cleandoc(plugin.__doc__ or name), end="\n\n")
         print(inspect.cleandoc(plugin.Parameters.__doc__ or ""), end="\n\n")
-    print_rows(parameter_rows(plugin.Parameters), as_json=as_json, title=f"foxflow bars fetch {name} --set KEY=VALUE")
+    print_rows(parameter_rows(plugin.Parameters), as_json=as_json, title=f"{name}: --set KEY=VALUE")
 
 
 def _assignment(text: str) -> tuple[str, object]:
@@ -139,7 +149,8 @@ def _shown(quiet: bool) -> Iterator[Any]:
         def show(event: "Progress") -> None:
             if event.waiting_s:
                 if not quiet:
-                    bars.console.print(f"{event.why}; waiting {event.waiting_s:.0f} s", markup=False, highlight=False)
+                    line = f"{event.why}; waiting {event.waiting_s:.0f} s"
+                    bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
                 return
             if event.symbol not in tasks:
                 tasks[event.symbol] = bars.add_task(event.symbol, total=(event.until - event.start).total_seconds())

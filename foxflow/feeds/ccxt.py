@@ -110,7 +110,13 @@ class _Connection:
             raise ConfigError(f"[ccxt] exchange: {_unknown(parameters.exchange, ccxt.exchanges, 'exchanges of ccxt')}")
         keys = _keys(parameters)
         self._secrets = list(keys.values())
-        settings = {"enableRateLimit": True, "timeout": round(parameters.timeout_s * 1000), **keys}
+        settings = {
+            "enableRateLimit": True,
+            "enableLastJsonResponse": True,
+            "enableLastResponseHeaders": True,
+            "timeout": round(parameters.timeout_s * 1000),
+            **keys,
+        }
         self._exchange = getattr(ccxt, parameters.exchange)(settings)
         # Its debug lines hold the headers of every request, and so the key.
         self._exchange.logger = logging.Logger("ccxt", level=logging.CRITICAL + 1)
@@ -159,12 +165,9 @@ class _Connection:
 
     def _page(self, rows: object, symbol: str, length: timedelta) -> pl.DataFrame:
         """Return an answer as bars, ascending."""
-        if not isinstance(rows, list) or not all(
-            isinstance(r, list) and len(r) >= 6 and isinstance(r[0], int) for r in rows
-        ):
-            raise UnavailableError(
-                f"{self._parameters.exchange} answered for {symbol} with something else than candles"
-            )
+        # What is no JSON, an answer that was cut off or a page about maintenance, ccxt takes for no candles at all.
+        if self._exchange.last_json_response is None or not isinstance(rows, list) or not all(map(_is_candle, rows)):
+            raise UnavailableError(f"{self._parameters.exchange} answers for {symbol} with something else than candles")
         candles = pl.DataFrame(
             [r[:6] for r in rows], schema=dict.fromkeys(_CANDLE, pl.Float64) | {"ts": pl.Int64}, orient="row"
         )
@@ -187,7 +190,7 @@ class _Connection:
 
         What ccxt raises holds the address that was asked, and some exchanges take the key in it.
         """
-        self._exchange.last_response_headers = None
+        self._exchange.last_response_headers = self._exchange.last_json_response = None
         ccxt, name = self._ccxt, self._parameters.exchange
         try:
             return getattr(self._exchange, method)(*arguments)
@@ -223,6 +226,10 @@ class _Connection:
             return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
         except (ValueError, TypeError):
             return None
+
+
+def _is_candle(row: object) -> bool:
+    return isinstance(row, list) and len(row) >= len(_CANDLE) and isinstance(row[0], int)
 
 
 def _floor(moment: datetime, length: timedelta) -> datetime:

@@ -26,10 +26,12 @@ LONGEST_WAIT_S = 120.0
 class Fetched:
     """What a fetch did with one symbol: bars added, there already, corrected, kept against the source's other value.
 
-    `first_ts` and `last_ts` are of the bars it received, which may begin long after the start that was asked for.
+    `after` is the earliest time it asked for bars from, None where all were stored; `first_ts` and `last_ts` are of the
+    bars it received, which may begin long after that.
     """
 
     symbol: str
+    after: datetime | None = None
     added: int = 0
     present: int = 0
     corrected: int = 0
@@ -201,6 +203,8 @@ class _Intake:
     def _ask(self, ask: _Ask, reached: dict[str, datetime]) -> None:
         start = ask.after - bar_length(self.bar) if ask.overlap else ask.after
         given = dict.fromkeys(ask.symbols, start)
+        for symbol in ask.symbols:
+            self.found[symbol].after = min(self.found[symbol].after or start, start)
         with plugin_call(self.name, f"fetching {', '.join(ask.symbols)}", kind="source"):
             pages = iter(self.plugin.fetch(ask.symbols, bar=self.bar, start=start, end=ask.until))
         while True:
