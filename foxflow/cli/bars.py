@@ -118,7 +118,7 @@ def bars_import(
         keep=keep,
         quarantine=quarantine,
     )
-    plain = options == Options() and on_conflict == "refuse" and not (known_at or delay or events or dry_run)
+    plain = options == Options() and conflict == "refuse" and not (known_at or delay or events or dry_run)
     if restored(paths, plain=plain, out=out, as_json=as_json):
         return
     with interruptible(), ByteBar(quiet=as_json) as view:

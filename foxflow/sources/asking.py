@@ -163,9 +163,11 @@ def spacing(opened: Opened, path: Path, order: Order, kind: str, *, given: str |
         raise DataError(
             f"{opened.file}: one bar a symbol does not tell how long a bar is; say it with --bar, as in --bar 1m"
         )
-    if smallest == step:
+    dominates = order.gaps[usual] * 2 >= sum(order.gaps.values()) and usual % 1_000_000 == 0
+    # Where most bars are farther apart than a few, those few are off, or the others are longer.
+    if smallest == step and (usual == smallest or not dominates):
         return _name(smallest, opened)
-    if order.gaps[usual] * 2 >= sum(order.gaps.values()) and usual % 1_000_000 == 0:
+    if dominates:
         off = smallest if smallest < usual else next(gap for gap in sorted(order.gaps) if gap % usual)
         raise _closer(opened, path, off, _name(usual, opened))
     raise DataError(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-# `kind`: `blank` (a row that says nothing), `words` (a line of words, as in a footer), `bad` (anything else).
+# `kind`: `blank` (a row that says nothing), `words` (a line of words, as in a footer), `header` (the header line again),
+# `comment`, `bad` (anything else).
 FAULT_SCHEMA = pl.Schema(
     {"number": pl.Int64(), "kind": pl.String(), "when": pl.String(), "text": pl.String(), "reason": pl.String()}
 )
@@ -25,12 +26,15 @@ class Chunk:
         Lines of this chunk that are no rows (`FAULT_SCHEMA`).
     n_bytes
         Bytes of the file (as it lies on disk) read so far.
+    notes
+        What a reader should know of these rows.
     """
 
     frame: pl.DataFrame
     numbers: pl.Series
     faults: pl.DataFrame = field(default_factory=FAULT_SCHEMA.to_frame)
     n_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

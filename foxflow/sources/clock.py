@@ -42,6 +42,8 @@ class Clock:
     def place(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Return rows with the instant each time names as `ts`, and `number`, `reason` of those that none fits."""
         kind = frame.schema["time"]
+        if not len(frame):
+            return frame.select(pl.all().exclude("time"), pl.lit(None, TS).alias("ts")), _none()
         if kind == pl.Date:
             at = self._closes(frame["time"])
             what = f"is no session of {self.calendar}" if self.calendar else f"has no midnight in {self.tz}"
@@ -55,13 +57,15 @@ class Clock:
             if at.null_count():
                 first = frame["time"].dt.replace_time_zone(self.tz, ambiguous="earliest", non_existent="null")
                 again = at.is_null() & first.is_not_null()
-                self.twice.append(frame.filter(again))
+                if again.any():
+                    self.twice.append(frame.filter(again))
                 frame, at = frame.filter(~again), at.filter(~again)
             at = at.dt.convert_time_zone("UTC")
             what = f"does not exist in {self.tz}, where clocks go forward over it; name another --tz or write UTC"
         placed = frame.with_columns(ts=at.cast(TS))
         lost = placed.filter(pl.col("ts").is_null())
-        reasons = lost.select("number", reason=pl.format("{} " + what, pl.col("time").dt.to_string("iso")))
+        shown = pl.col("time").dt.to_string("%Y-%m-%d" if kind == pl.Date else "%Y-%m-%d %H:%M:%S")
+        reasons = lost.select("number", reason=pl.format("{} " + what, shown))
         return placed.filter(pl.col("ts").is_not_null()).drop("time"), reasons
 
     def resolve(self, *, newest_first: bool) -> pl.DataFrame:

@@ -151,7 +151,12 @@ def _unpacked(stream: BinaryIO, packing: str, path: Path) -> BinaryIO:
 
         return io.BufferedReader(_Raw(pa.CompressedInputStream(pa.PythonFile(stream), "zstd")), HEAD * 16)
     archive = zipfile.ZipFile(stream)
-    names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
+    # What macOS adds of its own is none of the user's files.
+    names = [
+        entry.filename
+        for entry in archive.infolist()
+        if not entry.is_dir() and not entry.filename.startswith("__MACOSX/") and not entry.filename.endswith(".DS_Store")
+    ]
     if "[Content_Types].xml" in names:
         raise DataError(f"{path} is an Excel workbook; save the sheet as CSV")
     if len(names) != 1:

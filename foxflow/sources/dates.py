@@ -1,5 +1,6 @@
 """Dates and times as people write them, into calendar dates, local times or instants in UTC."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -258,6 +259,7 @@ def _written(table: Table, text: pl.Series, declared: str | None) -> Form:
         rows = pl.select(pl.all_horizontal([~o for o in others])).to_series().arg_true()
         why = f" ({table.unit} {table.numbers[rows[0]]}: {text[rows[0]]!r})" if len(rows) else ""
         name = {"dmy": "day first", "mdy": "month first", "ymd": "year first"}[right[0]]
+        _refuse_swapped(table, text, fits, right[0])
         return Form("local", found, right[0], notes=(f"dates are {name}, as the file itself shows{why}",))
     if len(right) > 1:
         table.refuse(
@@ -274,6 +276,28 @@ def _written(table: Table, text: pl.Series, declared: str | None) -> Form:
         )
     # Some row is no date at all; it is told of where rows are parsed.
     return Form("local", found, max(fits, key=lambda order: int(fits[order].sum())))
+
+
+def _refuse_swapped(table: Table, text: pl.Series, fits: Mapping[str, pl.Series], order: str) -> None:
+    """Refuse dates that run in order only where day and month change places in some, as a spreadsheet leaves them."""
+    if order not in ("dmy", "mdy"):
+        return
+    other = {"dmy": "mdy", "mdy": "dmy"}[order]
+    form, swapped = Form("local", "numeric", order), Form("local", "numeric", other)
+    right = _components(text, form)[0]
+    mixed = pl.select(pl.when(fits[other]).then(_components(text, swapped)[0]).otherwise(right)).to_series()
+    if mixed.equals(right) or _is_in_order(right) or not _is_in_order(mixed):
+        return
+    row = (mixed != right).arg_true()[0]
+    table.refuse(
+        f"{table.unit} {table.numbers[row]} ({text[row]!r}) is out of order read as {order}, as most dates are "
+        f"written, and in order as {other}: day and month changed places where both fit, as a spreadsheet does; "
+        "export the file again with dates as in 2024-03-14"
+    )
+
+
+def _is_in_order(dates: pl.Series) -> bool:
+    return dates.is_sorted() or dates.is_sorted(descending=True)
 
 
 def _regex(name: str) -> str:
@@ -322,7 +346,8 @@ def _clock_offset(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl
     digits = parts["f"].fill_null("").str.pad_end(9, "0")
     micro = digits.str.slice(0, 6).cast(pl.Int64, strict=False)
     second = second.fill_null(0)
-    wrong |= (digits.str.slice(6) != "000") | (hour > 23) | (minute > 59) | (second > 59)
+    # 24:00 is how some write the midnight that ends a day.
+    wrong |= (digits.str.slice(6) != "000") | (hour > 24) | ((hour == 24) & (minute + second > 0)) | (minute > 59) | (second > 59)
     clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
     zone = parts["z"].str.replace(r"^(Z|z|UTC|GMT)$", "+0000").str.replace(":", "", literal=True)
     sign = pl.select(pl.when(zone.str.starts_with("-")).then(-1).otherwise(1)).to_series()

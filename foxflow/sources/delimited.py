@@ -3,6 +3,7 @@
 import codecs
 import io
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO
 
 import polars as pl
@@ -17,8 +18,10 @@ _BOMS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_
 _COMMENTS = ("#", "//", "%")
 
 
-def blocks(stream: BinaryIO, *, file: str) -> Iterator[str]:
-    """Yield the text in blocks of whole lines, every line ended by a newline alone.
+def blocks(stream: BinaryIO, *, file: str, is_whole: bool = False) -> Iterator[str]:
+    """Yield the text in blocks of whole lines, each ended by a newline alone.
+
+    A last line that is not ended is left so, unless the file `is_whole`, as a checksum proves.
 
     Raises
     ------
@@ -46,7 +49,7 @@ def blocks(stream: BinaryIO, *, file: str) -> Iterator[str]:
         cut = text.rfind("\n") + 1
         if not block:
             if text:
-                yield text if text.endswith("\n") else text + "\n"
+                yield text if text.endswith("\n") or not is_whole else text + "\n"
             return
         if cut:
             yield text[:cut]
@@ -66,7 +69,13 @@ def sample(first: str, layout: Layout, *, file: str) -> Chunk:
 
 
 def chunks(
-    texts: Iterator[str], layout: Layout, numeric: Sequence[int], *, file: str, position: Callable[[], int]
+    texts: Iterator[str],
+    layout: Layout,
+    numeric: Sequence[int],
+    *,
+    file: str,
+    position: Callable[[], int],
+    is_plain: Callable[[], bool],
 ) -> Iterator[Chunk]:
     """Yield the rows below the header.
 
@@ -76,22 +85,30 @@ def chunks(
         The columns that hold numbers: they come as Float64 in a chunk where all are written plainly, else as text.
     position
         Tells how far the file was read, in bytes.
+    is_plain
+        Tells whether a point in a number is its decimal mark, as far as is known.
     """
     number = 1
     skip = layout.first - 1
     for block in texts:
-        text, n_lines = block, block.count("\n")
+        notes: tuple[str, ...] = ()
+        text = block
+        if not block.endswith("\n"):
+            text += "\n"
+            last = number + block.count("\n")
+            notes = (f"line {last}, the last, has no line end: if the file was cut off, its last number may be too short",)
+        n_lines = text.count("\n")
         if skip:
             passed = min(skip, n_lines)
-            text = _below(block, passed)
+            text = _below(text, passed)
             number, skip, n_lines = number + passed, skip - passed, n_lines - passed
         if n_lines:
-            fast = _as_numbers(text, layout, numeric, n_lines)
+            fast = _as_numbers(text, layout, numeric, n_lines) if is_plain() else None
             if fast is not None:
                 numbers = pl.int_range(number, number + n_lines, eager=True)
-                yield Chunk(fast, numbers, n_bytes=position())
+                yield Chunk(fast, numbers, n_bytes=position(), notes=notes)
             else:
-                yield _as_text(text, layout, number, file=file, n_bytes=position())
+                yield replace(_as_text(text, layout, number, file=file, n_bytes=position()), notes=notes)
             number += n_lines
 
 
@@ -128,6 +145,8 @@ def _as_text(text: str, layout: Layout, number: int, *, file: str, n_bytes: int)
         counts = pl.Series([len(fields(line, separator)) for line in lines], dtype=pl.Int64)
     else:
         counts = lines.str.count_matches(separator, literal=True).cast(pl.Int64) + 1
+    # A symbol may start with #, as brokers name shares.
+    comment &= counts != layout.n_fields
     # One separator more at the end of a line closes the last field.
     closed = (counts == layout.n_fields + 1) & lines.str.strip_chars_end(" ").str.ends_with(separator)
     lines = pl.select(
@@ -135,22 +154,38 @@ def _as_text(text: str, layout: Layout, number: int, *, file: str, n_bytes: int)
     ).to_series()
     ragged = ~blank & ~comment & ~again & (counts != layout.n_fields) & ~closed
     keep = ~blank & ~comment & ~again & ~ragged
-    faults = pl.DataFrame({"number": numbers, "text": lines, "n": counts, "ragged": ragged, "again": again}).filter(
-        pl.col("ragged") | pl.col("again")
+    # A line of separators alone is a row that says nothing; a line of nothing is none.
+    empty = blank & (separator != " ") & lines.str.contains(separator, literal=True)
+    kind = pl.select(
+        pl.when(again).then(pl.lit("header")).when(comment).then(pl.lit("comment")).when(empty).then(pl.lit("blank"))
+    ).to_series()
+    faults = pl.DataFrame({"number": numbers, "text": lines, "n": counts, "ragged": ragged, "kind": kind}).filter(
+        pl.col("ragged") | pl.col("kind").is_not_null()
     )
     described = faults.select(
         "number",
-        pl.when("again")
-        .then(pl.lit("header"))
+        pl.when(pl.col("kind").is_not_null())
+        .then("kind")
         .when(pl.col("text").str.contains(r"^[\s\"*=_-]*[A-Za-z©]"))
         .then(pl.lit("words"))
         .otherwise(pl.lit("bad"))
         .alias("kind"),
         pl.lit(None, dtype=pl.String).alias("when"),
         pl.col("text").str.slice(0, 200),
-        pl.when("again")
+        pl.when(pl.col("kind") == "header")
         .then(pl.lit("the header line again"))
-        .otherwise(pl.format("{} fields; the header or the first row has {}", "n", pl.lit(layout.n_fields)))
+        .when(pl.col("kind") == "comment")
+        .then(pl.lit("a comment"))
+        .when(pl.col("kind") == "blank")
+        .then(pl.lit("no prices"))
+        .otherwise(
+            pl.format(
+                "{} field(s) where the header or the first row has {}, {}",
+                "n",
+                pl.lit(layout.n_fields),
+                pl.concat_str([pl.lit("'"), pl.col("text").str.slice(0, 60), pl.lit("'")]),
+            )
+        )
         .alias("reason"),
     ).cast(FAULT_SCHEMA)
     kept = lines.filter(keep)

@@ -1,5 +1,7 @@
 """Columns without names: taken for bars only where the numbers themselves bear it out, else asked about."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from foxflow.errors import DataError
@@ -11,7 +13,7 @@ _ENOUGH = 10
 _BINANCE = ("open time", "open", "high", "low", "close", "volume", "-", "-", "-", "-", "-", "-")
 
 
-def names_of(table: Table, *, decimal: str | None) -> tuple[tuple[str, ...], str]:
+def names_of(table: Table, *, decimal: str | None, foreign: Sequence[str] = ()) -> tuple[tuple[str, ...], str]:
     """Return names for the columns of a file that has none, and the evidence for them in words.
 
     A time comes first (its time of day may be the second column), then open, high, low and close: high and low must
@@ -29,8 +31,9 @@ def names_of(table: Table, *, decimal: str | None) -> tuple[tuple[str, ...], str
     is_binance = width == 12 and _is_close_time(frame)
     left = width - at - 4
     shown = ", ".join(str(v) for v in frame.row(0))[:160]
+    missing = f"the header {', '.join(foreign)} has no word that is known" if foreign else "no header names the columns"
     ask = (
-        f"{table.file}, {table.unit} {table.numbers[0]}: no header names the columns ({shown}); name each by its "
+        f"{table.file}, {table.unit} {table.numbers[0]}: {missing} ({shown}); name each by its "
         "position, as "
         f"in --columns {','.join(['date', 'time'][:at] if at == 2 else ['ts'])},open,high,low,close,volume"
         f"{',-' * max(0, left - 1)}"
@@ -63,7 +66,7 @@ def names_of(table: Table, *, decimal: str | None) -> tuple[tuple[str, ...], str
         else (*(("date", "time") if at == 2 else ("ts",)), "open", "high", "low", "close", "volume")
     )
     words = (
-        f"no header: columns taken as {', '.join(n for n in names if n != '-')}, which the prices bear out (every "
+        f"{missing if foreign else 'no header'}: columns taken as {', '.join(n for n in names if n != '-')}, which the prices bear out (every "
         "high and low "
         "bounds its bar, opens follow closes)"
     )

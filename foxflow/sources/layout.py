@@ -33,6 +33,8 @@ class Layout:
         The header lines as written: where one comes again, files were joined.
     symbol
         The one symbol that a header line names.
+    foreign
+        What a line above the rows may call the columns, in words that are not known here.
     """
 
     separator: str
@@ -41,11 +43,12 @@ class Layout:
     first: int
     header: tuple[str, ...] = ()
     symbol: str | None = None
+    foreign: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def where(self) -> str:
         """Return where the columns got their names, for a message."""
-        return f"line {self.first - 1}" if self.header else f"line {self.first}"
+        return f"line {self.first - 1}" if self.header or self.foreign else f"line {self.first}"
 
 
 def fields(line: str, separator: str) -> list[str]:
@@ -74,7 +77,7 @@ def find(lines: Sequence[str], *, file: str, names: Sequence[str] | None = None)
     headers = [(s, _header_line(lines, s)) for s in candidates]
     found = [(s, at) for s, at in headers if at is not None]
     if found:
-        separator, at = max(found, key=lambda x: len(fields(lines[x[1]], x[0])))
+        separator, at = max(found, key=lambda x: _fit(lines, *x))
         return _with_header(lines, separator, at, file=file, names=names)
     if names is None:
         _refuse_other_header(lines, candidates, file=file)
@@ -88,6 +91,13 @@ def find(lines: Sequence[str], *, file: str, names: Sequence[str] | None = None)
             "position, with - for one to leave out"
         )
     return replace(layout, names=tuple(names))
+
+
+def _fit(lines: Sequence[str], separator: str, at: int) -> tuple[bool, int, int, int]:
+    """Return how well a header fits: whether rows below have as many fields, how early, how many, and how wide."""
+    n = len(fields(lines[at], separator))
+    n_rows = sum(len(fields(line, separator)) == n for line in lines[at + 1 : at + 30])
+    return n_rows > 0, -at, n_rows, n
 
 
 def _header_line(lines: Sequence[str], separator: str) -> int | None:
@@ -208,7 +218,16 @@ def _without_header(lines: Sequence[str], candidates: Sequence[str], *, file: st
             "numbers separated by a comma, a semicolon, a tab, a bar or blanks"
         )
     _, separator, n, first = best
-    return Layout(separator, (), n, first + 1, notes=_notes(separator, titles=first))
+    for i, line in enumerate(lines[:first]):
+        row = fields(line, separator)
+        if sum(bool(_NUMBER.match(field)) for field in row) >= 4:
+            raise DataError(
+                f"{file}, line {i + 1}: {len(row)} fields, and most rows below have {n}; name each by its position with "
+                "--columns after making all rows alike"
+            )
+    above = fields(lines[first - 1], separator) if first else []
+    foreign = tuple(above) if len(above) == n and not any(map(_NUMBER.match, above)) else ()
+    return Layout(separator, (), n, first + 1, foreign=foreign, notes=_notes(separator, titles=first - bool(foreign)))
 
 
 def _refuse_other_header(lines: Sequence[str], candidates: Sequence[str], *, file: str) -> None:

@@ -9,7 +9,8 @@ from foxflow.errors import DataError
 # What stands for no value, in lower case.
 NOTHING = ("", "null", "nan", "n/a", "na", "#n/a", "none", "nil", "-", "--", "—", "\\n", "?")
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_GROUPED = r"^[+-]?\d{1,3}(?:M\d{3})+$"
+# No group of thousands starts with a zero.
+_GROUPED = r"^[+-]?[1-9]\d{0,2}(?:M\d{3})+$"
 _SPACES = r"[\s\x{00A0}\x{202F}'\x{2019}_]"
 _SUFFIXES = {"k": 3, "m": 6, "b": 9, "t": 12}
 
@@ -70,6 +71,35 @@ def settle(texts: list[pl.Series], *, file: str, decimal: str | None) -> Style:
     )
 
 
+def refuse_doubtful(prices: list[pl.Series], volume: pl.Series | None, *, file: str) -> None:
+    """Refuse texts that two habits read as different numbers, where `settle` would see nothing to settle.
+
+    Raises
+    ------
+    DataError
+        On volumes such as 10.012 beside prices that have no decimals; on prices such as 112'160, thousands or 32nds.
+    """
+    texts = pl.concat([price.str.strip_chars() for price in prices])
+    quoted = texts.filter(texts.str.contains(r"\d['\x{2019}]\d{3}"))
+    if len(quoted) and not quoted.str.contains(r"[.,]").any():
+        raise DataError(
+            f"{file}: {quoted[0]!r} is a price of thousands, or of points and 32nds as bonds are quoted, and no number "
+            "in the file tells which; say that it is of thousands with --decimal ., or write decimals"
+        )
+    if volume is None:
+        return
+    grouped = _GROUPED.replace("M", r"\.")
+    points, volumes = texts.filter(texts.str.contains(".", literal=True)), volume.str.strip_chars()
+    written = volumes.filter(volumes.str.contains(".", literal=True))
+    if not len(written) or texts.str.contains(",", literal=True).any() or volumes.str.contains(r"^\d{4,}$").any():
+        return
+    if written.str.contains(grouped).all() and points.str.contains(grouped).all():
+        raise DataError(
+            f"{file}: a volume such as {written[0]!r} is a thousand times larger with a point between thousands than "
+            "with a decimal point, and no number in the file tells which; say it with --decimal . or --decimal ,"
+        )
+
+
 def parse(text: pl.Series, style: Style) -> tuple[pl.Series, pl.Series]:
     """Return the numbers (null where nothing or no number is written) and where text is no number.
 
@@ -86,7 +116,7 @@ def parse(text: pl.Series, style: Style) -> tuple[pl.Series, pl.Series]:
     if style.thousands:
         mark = "\\." if style.thousands == "." else style.thousands
         decimal = "\\." if style.decimal == "." else style.decimal
-        grouped = bare.str.contains(rf"^[+-]?\d{{1,3}}(?:{mark}\d{{3}})+(?:{decimal}\d*)?$")
+        grouped = bare.str.contains(rf"^[+-]?[1-9]\d{{0,2}}(?:{mark}\d{{3}})+(?:{decimal}\d*)?$")
         unmarked = bare.str.replace_all(style.thousands, "", literal=True)
         bare = pl.select(pl.when(grouped).then(unmarked).otherwise(bare)).to_series()
     if style.decimal == ",":

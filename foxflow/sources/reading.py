@@ -1,9 +1,10 @@
 """One file, understood: what it holds, which column is which, its rows staged; what it does not tell is asked for."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import polars as pl
 
 from foxflow.bars import PRICES, bar_length
 from foxflow.errors import DataError
-from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, rows, staging
+from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, rows, staging
 from foxflow.sources import roles as columns
 from foxflow.sources.asking import conflicts, missing, refuse_faults, spacing
 from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
@@ -116,41 +117,53 @@ def stage(path: str | Path, options: Options, folder: Path, *, progress: Progres
     if options.bar is not None:
         bar_length(options.bar)
     content = identify(path, declared=options.format)
-    with _opened(content, options) as (opened, roles):
-        return _staged(content, opened, roles, options, folder=folder, progress=progress)
+    seen = Understanding()
+    with _opened(content, options, seen) as (opened, roles):
+        return _staged(content, opened, roles, options, seen=seen, folder=folder, progress=progress)
 
 
 @contextmanager
-def _opened(content: Content, options: Options) -> Iterator[tuple[Opened, Roles]]:
+def _opened(content: Content, options: Options, seen: Understanding) -> Iterator[tuple[Opened, Roles]]:
     """Give the file's columns, and which is which."""
     file = str(content.path)
     listed = options.columns if isinstance(options.columns, tuple) else None
     chosen = None if isinstance(options.columns, tuple) else options.columns
     with content.path.open("rb") as raw, content.open(raw) as stream:
         if content.kind == "csv":
-            texts = delimited.blocks(stream, file=file)
+            texts = delimited.blocks(stream, file=file, is_whole=bool(content.packing))
             first = next(texts, "\n")
             layout = delimited.layout_of(first, file=file, names=listed)
             names, notes = layout.names, layout.notes
-            if not names:
-                sample = delimited.sample(first, layout, file=file)
-                names, words = evidence.names_of(
-                    Table(file, sample.frame, "line", sample.numbers), decimal=options.decimal
-                )
+            sample = delimited.sample(first, layout, file=file)
+            if not names and chosen is not None and {"ts", *PRICES} <= set(chosen):
+                names = layout.foreign or ("",) * layout.n_fields
+            elif not names:
+                table = Table(file, sample.frame, "line", sample.numbers)
+                names, words = evidence.names_of(table, decimal=options.decimal, foreign=layout.foreign)
                 names, words = _against_stamp(names, words, options)
                 notes = (*notes, words)
             roles = columns.settle(names, file=file, chosen=chosen, where=layout.where())
             numeric = sorted({roles.positions[r] for r in (*PRICES, "volume") if r in roles.positions})
-            found = delimited.chunks(_again(first, texts), layout, numeric, file=file, position=raw.tell)
+            if options.decimal is None:
+                texts_of = [sample.frame[str(roles.positions[p])] for p in PRICES]
+                volume = sample.frame[str(roles.positions["volume"])] if "volume" in roles.positions else None
+                numbers.refuse_doubtful(texts_of, volume, file=file)
+            found = delimited.chunks(
+                _again(first, texts),
+                layout,
+                numeric,
+                file=file,
+                position=raw.tell,
+                is_plain=lambda: options.decimal != "," and (seen.style is None or seen.style.decimal == "."),
+            )
             opened = Opened(file, "csv", "line", tuple(names), layout.where(), found, symbol=layout.symbol, notes=notes)
         elif content.kind == "jsonl":
-            names, found = jsonl.read(stream, file=file)
-            notes = ()
+            names, found, notes = jsonl.read(stream, file=file)
             if not names and listed is None:
                 start = next(found)
                 table = Table(file, start.frame, "record", start.numbers)
                 names, words = evidence.names_of(table, decimal=".")
-                notes, found = (words,), _again(start, found)
+                notes, found = (*notes, words), _again(start, found)
             names = listed or names
             roles = columns.settle(names, file=file, chosen=chosen, where="the first record")
             opened = Opened(file, "jsonl", "record", names, "the first record", found, notes=notes)
@@ -182,13 +195,20 @@ def _of_dbn(records: Iterator[pl.DataFrame]) -> Iterator[Chunk]:
 
 
 def _staged(
-    content: Content, opened: Opened, roles: Roles, options: Options, *, folder: Path, progress: Progress
+    content: Content,
+    opened: Opened,
+    roles: Roles,
+    options: Options,
+    *,
+    seen: Understanding,
+    folder: Path,
+    progress: Progress,
 ) -> Staged:
     total = content.path.stat().st_size
     stamp, tz = _told(opened, roles, options)
     n_days = _days(options.bar)
     clock = Clock(opened.file, opened.unit, options.calendar, tz, days=n_days, stamp=stamp)
-    seen, order, faults = Understanding(), Order(), [FAULT_SCHEMA.to_frame()]
+    order, faults = Order(), [FAULT_SCHEMA.to_frame()]
     raw = folder / "raw.parquet"
     writer = Writer(raw)
     try:
@@ -199,7 +219,7 @@ def _staged(
             symbol=options.symbol,
             date_format=options.date_format,
             day=options.date,
-            decimal=options.decimal,
+            decimal=options.decimal or ("." if content.kind == "jsonl" else None),
             divisor=_divisor(options.scale, opened.file),
         ):
             placed, lost = _placed(part.frame, clock, options)
@@ -243,7 +263,7 @@ def _staged(
         shift=shift,
         columns=kept,
         aside=aside,
-        notes=(*opened.notes, *roles.notes, *seen.form.notes, *notes, *_said(order, repeats, seen, opened, day_tz)),
+        notes=(*opened.notes, *roles.notes, *seen.form.notes, *seen.notes, *notes, *_said(order, repeats, seen, opened, day_tz)),
     )
 
 
@@ -278,8 +298,15 @@ def _divisor(scale: float, file: str) -> float:
 def _placed(frame: pl.DataFrame, clock: Clock, options: Options) -> tuple[pl.DataFrame, pl.DataFrame]:
     if frame.schema["time"] == pl.Date and options.calendar is None and options.tz is None:
         # Only for what can be found without the calendar that will be asked for.
-        return replace(clock, tz="UTC").place(frame)
-    return clock.place(frame)
+        placed, lost = replace(clock, tz="UTC").place(frame)
+    else:
+        placed, lost = clock.place(frame)
+    late = placed["ts"] > datetime.now(UTC) + timedelta(days=clock.days + 1)
+    if late.any():
+        says = pl.format("{} lies in the future", pl.col("ts").dt.to_string("%Y-%m-%d %H:%MZ"))
+        lost = pl.concat([lost, placed.filter(late).select("number", reason=says)])
+        placed = placed.filter(~late)
+    return placed, lost
 
 
 def _unplaced(lost: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
@@ -289,7 +316,7 @@ def _unplaced(lost: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     return joined.select(
         "number",
         pl.lit("bad").alias("kind"),
-        pl.col("time").cast(pl.String).alias("when"),
+        pl.col("time").cast(pl.String).str.strip_suffix(".000000").alias("when"),
         pl.concat_str([pl.col(c).cast(pl.String).fill_null("") for c in frame.columns], separator=",").alias("text"),
         "reason",
     ).cast(FAULT_SCHEMA)
@@ -320,6 +347,7 @@ def _aside(
         ("bad", "that are no bars put aside"),
         ("footer", "below the last bar are a footer"),
         ("header", "repeat the header"),
+        ("comment", "are comments"),
     ):
         of = faults.filter(pl.col("kind") == what)
         if len(of):
@@ -350,6 +378,12 @@ def _said(order: Order, repeats: Repeats, seen: Understanding, opened: Opened, d
         assert repeats.first_resolved is not None
         where = staging.place_of(repeats.first_resolved, opened.unit, tz=day_tz)
         said.append(f"{repeats.n_resolved} duplicate(s) with other values dropped by --keep, first {where}")
+    if seen.n_inexact_volumes:
+        said.append(f"{seen.n_inexact_volumes} volume(s) of 2^53 or more are not exact to the last digit")
+    cased = sorted(order.symbols, key=lambda name: (name.lower(), name))
+    alike = [pair for pair in itertools.pairwise(cased) if pair[0].lower() == pair[1].lower()]
+    if alike:
+        said.append(f"symbols {' and '.join(alike[0])} differ only in case, and are taken for two")
     if seen.n_unknown_volumes:
         said.append(f"{seen.n_unknown_volumes} bar(s) of unknown volume")
     return said

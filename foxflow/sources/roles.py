@@ -30,14 +30,17 @@ NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
             "ts event",
             "t",
             "dt",
+            "exchange date",
         ),
+        # What pandas calls an index without a name.
+        ("index", "index level 0"),
     ),
     "open": (("open",), ("o", "open price", "px open", "first", "opening price")),
     "high": (("high",), ("h", "hi", "high price", "max", "px high", "highest")),
     "low": (("low",), ("l", "lo", "low price", "min", "px low", "lowest")),
     "close": (
         ("close",),
-        ("c", "close price", "last", "close/last", "px last", "px close", "closing price"),
+        ("c", "close price", "last", "close/last", "px last", "px close", "closing price", "latest"),
         ("price",),
     ),
     "volume": (("volume",), ("vol", "v", "vol.", "total volume", "px volume", "tick volume", "tickvol", "tick vol")),
@@ -89,7 +92,8 @@ def plain(name: str) -> str:
     """Return a column's name without case, brackets, numbering and underscores."""
     name = name.strip().strip("\ufeff").strip("\"'").strip().lower()
     name = re.sub(r"^<(.*)>$", r"\1", name)
-    name = re.sub(r"^\d+[a-z]?\. ?", "", name)
+    # Footnote marks, as in Close*.
+    name = re.sub(r"^\d+[a-z]?\. ?", "", name).rstrip("*†")
     return re.sub(r"[\s_]+", " ", name).strip()
 
 
@@ -142,7 +146,7 @@ def settle(names: Sequence[str], *, file: str, chosen: Mapping[str, str | int] |
         When a role has no column, or two that are equally good, naming them and the option.
     """
     chosen = chosen or {}
-    spoken = [{plain(part) for part in name.split("\n")} for name in names]
+    spoken = _spoken(names)
     positions: dict[str, int] = {}
     for role, choice in chosen.items():
         if choice != NONE:
@@ -152,10 +156,12 @@ def settle(names: Sequence[str], *, file: str, chosen: Mapping[str, str | int] |
         if role in chosen:
             continue
         found = _best(role, spoken, taken)
-        if role == "ts" and len(found) == 2:
+        if role == "ts" and "clock" not in chosen and 1 <= len(found) <= 2:
             found, clock = _date_and_clock(found, spoken)
             if clock is not None:
                 positions["clock"] = clock
+        if role == "ts" and len(found) == 2:
+            found = _opened(found, spoken)
         if len(found) > 1:
             shown = ", ".join(repr(names[p].replace("\n", "/")) for p in found)
             raise DataError(
@@ -167,6 +173,19 @@ def settle(names: Sequence[str], *, file: str, chosen: Mapping[str, str | int] |
             taken.add(found[0])
     _require(positions, chosen, names, file=file, where=where)
     return _described(positions, names, spoken)
+
+
+def _spoken(names: Sequence[str]) -> list[set[str]]:
+    spoken = [{plain(part) for part in name.split("\n")} for name in names]
+    if spoken and spoken[0] == {""}:
+        spoken[0] = {"index"}
+    return spoken
+
+
+def _opened(found: list[int], spoken: Sequence[set[str]]) -> list[int]:
+    """Return the time a bar opens, where the other is when it closes: one tells the other."""
+    opens, closes = ([p for p in found if spoken[p] & set(words)] for words in (_OPENS, _CLOSES))
+    return opens if len(opens) == len(closes) == 1 else found
 
 
 def _chosen(names: Sequence[str], spoken: Sequence[set[str]], role: str, choice: str | int, *, file: str) -> int:
@@ -193,10 +212,11 @@ def _best(role: str, spoken: Sequence[set[str]], taken: set[int]) -> list[int]:
 
 
 def _date_and_clock(found: list[int], spoken: Sequence[set[str]]) -> tuple[list[int], int | None]:
-    """Return the date, and the time of day where one of two columns is called so and the other a date."""
-    clocks = [p for p in found if spoken[p] & set(CLOCKS)]
-    if len(clocks) == 1 and "date" in spoken[next(p for p in found if p not in clocks)]:
-        return [p for p in found if p not in clocks], clocks[0]
+    """Return the date, and the time of day where a column is called so beside one that is called a date."""
+    clocks = [p for p, parts in enumerate(spoken) if parts & set(CLOCKS)]
+    dates = [p for p in found if p not in clocks]
+    if len(clocks) == 1 and len(dates) == 1 and "date" in spoken[dates[0]]:
+        return dates, clocks[0]
     return found, None
 
 

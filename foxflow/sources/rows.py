@@ -19,6 +19,8 @@ from foxflow.sources.table import Table
 # More is no bad row here and there: the file was not understood.
 MOST_FAULTS = 200_000
 _SHOWN = 200
+# From here on not every whole number has a float of its own.
+_EXACT = float(2**53)
 _STRANGE = "time {} is none, or not written as the file's other times"
 
 
@@ -50,6 +52,10 @@ class Understanding:
     n_faults: int = 0
     n_mended_by_adjusted: int = 0
     n_unknown_volumes: int = 0
+    n_inexact_volumes: int = 0
+    has_negative: bool = False
+    clock_digits: int | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 def read(
@@ -75,13 +81,14 @@ def read(
     for chunk in opened.chunks:
         table = Table(opened.file, chunk.frame, opened.unit, chunk.numbers)
         faults = [chunk.faults]
+        seen.notes += chunk.notes
         values, reasons = _values(table, roles, seen, decimal=decimal, divisor=divisor)
         nothing = _says_nothing(values, reasons)
         written = table.frame[str(roles.positions["ts"])]
         if isinstance(written.dtype, pl.Date | pl.Datetime) and "clock" not in roles.positions:
             time, times, untimely = written, *_typed(table, written, seen)
         else:
-            time = _time(table, roles)
+            time = _time(table, roles, opened, seen)
             if seen.form is None:
                 known = ~nothing & _has_digits(time)
                 if not known.any():
@@ -97,6 +104,7 @@ def read(
                 unnamed,
                 *reasons.values(),
                 _broken(frame),
+                _zero(frame, seen),
             )
         ).to_series()
         bad = reason.is_not_null()
@@ -125,6 +133,7 @@ def read(
             )
         kept = frame.filter(~bad)
         seen.n_unknown_volumes += kept["volume"].null_count()
+        seen.n_inexact_volumes += int((kept["volume"] >= _EXACT).sum())
         yield Rows(kept, found, chunk.n_bytes)
     if symbol is not None and "symbol" in roles.positions and symbol not in seen.symbols:
         raise DataError(f"{opened.file}: {unknown('symbol', symbol, seen.symbols)}")
@@ -169,7 +178,7 @@ def _values(
     return values, reasons
 
 
-def _time(table: Table, roles: Roles) -> pl.Series:
+def _time(table: Table, roles: Roles, opened: Opened, seen: Understanding) -> pl.Series:
     """Return the times as text, a date and a time of day joined."""
     text = _written(table, table.frame[str(roles.positions["ts"])])
     if "clock" not in roles.positions:
@@ -177,10 +186,26 @@ def _time(table: Table, roles: Roles) -> pl.Series:
     clock = _written(table, table.frame[str(roles.positions["clock"])]).str.strip_chars()
     if clock.str.contains(r"^\d+$").all():
         # Written as a number, 9:30 has lost its leading zero.
-        longest = int(clock.str.len_chars().max() or 0)  # type: ignore[arg-type]
-        clock = clock.str.zfill(4 if longest <= 4 else 6)
+        if seen.clock_digits is None:
+            seen.clock_digits = _clock_digits(table, roles, opened, clock)
+        clock = clock.str.zfill(seen.clock_digits)
+        if seen.clock_digits == 2:
+            clock += ":00"
         clock = clock.str.replace(r"^(\d\d)(\d\d)(\d\d)?$", "${1}:${2}:${3}").str.strip_suffix(":")
     return text.str.strip_chars().str.replace(r"[ T]00:00(:00(\.0+)?)?$", "") + " " + clock
+
+
+def _clock_digits(table: Table, roles: Roles, opened: Opened, clock: pl.Series) -> int:
+    """Return how many digits a time of day has that is written as a number: hours, or with minutes, or seconds too."""
+    longest = int(clock.str.len_chars().max() or 0)  # type: ignore[arg-type]
+    if longest > 2:
+        return 4 if longest <= 4 else 6
+    if bool((clock.cast(pl.Int64) > 24).any()):
+        return 4
+    name = opened.names[roles.positions["clock"]] if opened.names else ""
+    if "hour" in name.lower():
+        return 2
+    table.refuse(f"times of day such as {clock[0]!r} may be hours or minutes; write them as in 09:30")
 
 
 def _typed(table: Table, column: pl.Series, seen: Understanding) -> tuple[pl.Series, pl.Series]:
@@ -191,7 +216,7 @@ def _typed(table: Table, column: pl.Series, seen: Understanding) -> tuple[pl.Ser
     assert isinstance(column.dtype, pl.Datetime)
     us = column.dt.cast_time_unit("us")
     table.refuse_where(
-        us.dt.cast_time_unit("ns") != column.dt.cast_time_unit("ns"),
+        (us.dt.cast_time_unit("ns") != column.dt.cast_time_unit("ns")).fill_null(value=False),
         column,
         "time {} is finer than a microsecond; round it",
     )
@@ -236,6 +261,9 @@ def _symbols(
     if texts.dtype != pl.String:
         table.refuse(f"column symbol is {texts.dtype}; expected text")
     names = texts.unique()
+    if names.str.contains(r"^\s|\s$").any():
+        texts = texts.str.strip_chars()
+        names = texts.unique()
     seen.symbols |= set(names.drop_nulls())
     wrong = [name for name in names if name is None or re.fullmatch(SYMBOL, name) is None]
     if not wrong:
@@ -267,6 +295,14 @@ def _broken(frame: pl.DataFrame) -> pl.Series:
         .when(pl.col("volume") < 0)
         .then(pl.format("negative volume {}", "volume"))
     ).to_series()
+
+
+def _zero(frame: pl.DataFrame, seen: Understanding) -> pl.Series:
+    """Return which rows have a price of zero, where no price of the file so far is below it: none was traded there."""
+    low = frame["low"]
+    seen.has_negative = seen.has_negative or bool((low < 0).any())
+    zero = pl.repeat(value=False, n=len(frame), eager=True) if seen.has_negative else (low == 0).fill_null(value=False)
+    return _why(zero, lambda: pl.lit("a price of zero"))
 
 
 def _mended(table: Table, frame: pl.DataFrame, roles: Roles, seen: Understanding, reason: pl.Series) -> int:
