@@ -101,8 +101,6 @@ def bars_import(
     from foxflow.sources import Options
     from foxflow.sources.roles import declared
 
-    if restored(paths, out=out, as_json=as_json):
-        return
     options = Options(
         bar=bar,
         symbol=symbol,
