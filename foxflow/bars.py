@@ -278,8 +278,16 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = N
         An event between those bars has no bar (or no bar in its session), or a dividend is not below the close before
         it.
     """
-    if bars.is_empty() or events.is_empty():
+    touched = bars["symbol"].is_in(events["symbol"].unique().implode())
+    if not touched.any():
         return bars
+    # Most symbols of a large universe have no events, and joins over all their bars would take seconds.
+    place = pl.concat([touched.arg_true(), (~touched).arg_true()])
+    made = pl.concat([_adjusted(bars.filter(touched), events, calendar), bars.filter(~touched)])
+    return made if place.is_sorted() else made[place.arg_sort()]
+
+
+def _adjusted(bars: pl.DataFrame, events: pl.DataFrame, calendar: str | None) -> pl.DataFrame:
     spans = bars.group_by("symbol").agg(first=pl.col("ts").min(), last=pl.col("ts").max())
     # Before a symbol's first bar nobody held it.
     events = events.join(spans, on="symbol").filter(pl.col("ts") >= pl.col("first"))

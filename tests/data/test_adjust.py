@@ -104,6 +104,10 @@ def test_another_symbol_is_left_alone() -> None:
     adjusted = bars.adjust(both, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
     assert adjusted.filter(pl.col("symbol") == "AAA").equals(TWO_DAYS)
     assert adjusted.filter(pl.col("symbol") == "BBB")["close"].to_list() == [100, 102, 104, 104, 106, 108, 110]
+    # Rows stay where they were.
+    mixed = both.sort("ts", "symbol")
+    mixed_too = bars.adjust(mixed, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
+    assert mixed_too.equals(adjusted.sort("ts", "symbol"))
 
 
 @settings(max_examples=60, deadline=None)
