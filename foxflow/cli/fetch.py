@@ -33,11 +33,15 @@ _LATE = timedelta(days=10)
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A parameter of the source; may be repeated."
 )
 @click.option(
-    "--conflict",
+    "--on-conflict",
+    "conflict",
     type=click.Choice(["refuse", "keep", "correct"]),
     default="refuse",
     show_default=True,
     help="A bar that differs from the stored one: refuse it, keep what is stored, or correct it by a revision.",
+)
+@click.option(
+    "--quarantine", is_flag=True, help="Put bars that are none aside, countable; else they refuse their page."
 )
 @with_out
 @with_json
@@ -50,6 +54,7 @@ def bars_fetch(
     end: str | None,
     assignments: tuple[str, ...],
     conflict: "Conflict",
+    quarantine: bool,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -69,6 +74,7 @@ def bars_fetch(
             start=_moment("start", start),
             end=None if end is None else _moment("end", end),
             conflict=conflict,
+            quarantine=quarantine,
             progress=progress,
         )
     for each in found:

@@ -181,7 +181,7 @@ class _Connection:
         """Return the exchange's time where it told it: a clock that runs ahead would take an unfinished candle."""
         headers = self._exchange.last_response_headers or {}
         try:
-            return parsedate_to_datetime(headers["Date"]).astimezone(UTC)
+            return _date(headers["Date"])
         except (KeyError, ValueError, TypeError):
             return datetime.now(UTC)
 
@@ -223,9 +223,15 @@ class _Connection:
         except ValueError:
             pass
         try:
-            return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+            return max(0.0, (_date(value) - datetime.now(UTC)).total_seconds())
         except (ValueError, TypeError):
             return None
+
+
+def _date(header: str) -> datetime:
+    """Return the time of an HTTP date, which is in UTC whether it says so or not."""
+    moment = parsedate_to_datetime(header)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _is_candle(row: object) -> bool:

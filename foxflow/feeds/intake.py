@@ -1,5 +1,6 @@
 """From a source into the store: page by page, what is stored is not asked for again, and a failed call goes on."""
 
+import hashlib
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import NoReturn
 import polars as pl
 
 from foxflow import registry, store
-from foxflow.bars import BAR_SCHEMA, SYMBOL, bar_length, iso
+from foxflow.bars import BAR_SCHEMA, PRICES, SYMBOL, bar_length, check, iso
 from foxflow.errors import DataError, FoxflowError, PluginError, UnavailableError, plugin_call
 from foxflow.feeds import Source
 from foxflow.store.bars import bar_name
@@ -20,12 +21,14 @@ from foxflow.store.bars import bar_name
 TRIES = 7
 # A source that wants to be left alone for longer is asked again by the next run, not by one that hangs.
 LONGEST_WAIT_S = 120.0
+VALUES = (*PRICES, "volume")
 
 
 @dataclass
 class Fetched:
     """What a fetch did with one symbol: bars added, there already, corrected, kept against the source's other value.
 
+    `quarantined` counts what was no bar, and was put aside for the first time.
     `after` is the earliest time it asked for bars from, None where all were stored; `first_ts` and `last_ts` are of the
     bars it received, which may begin long after that.
     """
@@ -36,6 +39,7 @@ class Fetched:
     present: int = 0
     corrected: int = 0
     kept: int = 0
+    quarantined: int = 0
     first_ts: datetime | None = None
     last_ts: datetime | None = None
 
@@ -77,6 +81,7 @@ def fetch(
     start: datetime,
     end: datetime | None = None,
     conflict: store.Conflict = "refuse",
+    quarantine: bool = False,
     progress: Callable[[Progress], None] = lambda _: None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     wait: Callable[[float], None] = time.sleep,
@@ -94,6 +99,8 @@ def fetch(
         None, or later than now: up to the last bar that is complete.
     conflict
         What to do with a bar whose stored values differ, see `store.write_bars`; corrections are known from now on.
+    quarantine
+        Put bars that break an invariant aside, countable; else they refuse their page.
     clock, wait
         The machine's, unless a test has others.
 
@@ -124,6 +131,7 @@ def fetch(
         bar=bar,
         start=start,
         conflict=conflict,
+        quarantine=quarantine,
         progress=progress,
         clock=clock,
         wait=wait,
@@ -175,6 +183,7 @@ class _Intake:
     bar: str
     start: datetime
     conflict: store.Conflict
+    quarantine: bool
     progress: Callable[[Progress], None]
     clock: Callable[[], datetime]
     wait: Callable[[float], None]
@@ -244,15 +253,16 @@ class _Intake:
 
     def _keep(self, page: pl.DataFrame, ask: _Ask, reached: dict[str, datetime]) -> None:
         """Store a page, and that it is fetched, in one transaction."""
-        now, spans = self.clock(), {}
-        written = {}
+        now, spans, written, aside = self.clock(), {}, {}, {}
+        faults = self._faults(page)
         try:
             with store.transaction(self.path) as inside:
                 for rows in page.partition_by("symbol", maintain_order=True):
                     symbol = rows["symbol"][0]
+                    aside[symbol] = self._put_aside(inside, rows.join(faults, on=["symbol", "ts"]), symbol)
                     written[symbol] = store.write_bars(
                         inside,
-                        rows,
+                        rows.join(faults, on=["symbol", "ts"], how="anti"),
                         bar=self.bar,
                         delay=self.delay,
                         where=self.origin,
@@ -263,14 +273,42 @@ class _Intake:
                 store.add_fetched(inside, spans, origin=self.origin, bar=self.bar)
         except DataError as e:
             raise DataError(
-                f"{e} ({self._kept()}; a bar that the source restates is settled by --conflict: keep what is "
+                f"{e} ({self._kept()}; a bar that the source restates is settled by --on-conflict: keep what is "
                 "stored, or correct it by a revision known from now on)"
             ) from e
         self.failures = 0
         for symbol, counts in written.items():
+            self.found[symbol].quarantined += aside[symbol]
             self._count(symbol, counts, page.filter(pl.col("symbol") == symbol)["ts"])
             reached[symbol] = spans[symbol][1]
             self.progress(Progress(symbol, self.start, ask.until, reached[symbol]))
+
+    def _faults(self, page: pl.DataFrame) -> pl.DataFrame:
+        """Return which bars break an invariant, one row a bar; refuse them unless they are to be put aside."""
+        faults = check(page).group_by("symbol", "ts").agg(reason=pl.format("{}: {}", "check", "detail").str.join("; "))
+        if len(faults) and not self.quarantine:
+            first = faults.sort("ts", "symbol").row(0, named=True)
+            raise DataError(
+                f"{self.origin}: {len(faults)} of a page's {len(page)} bars are none, first {first['symbol']} at "
+                f"{iso(first['ts'])}: {first['reason']} ({self._kept()}); put such bars aside with --quarantine, or "
+                "stop before them with --end"
+            )
+        return faults
+
+    def _put_aside(self, inside: store.Transaction, bad: pl.DataFrame, symbol: str) -> int:
+        """Put bars that are none into quarantine, by their time; return how many are there for the first time."""
+        if bad.is_empty():
+            return 0
+        rows = bad.select(
+            number=pl.col("ts").dt.epoch("us"),
+            kind=pl.lit("bad"),
+            when=pl.col("ts").dt.to_string("%Y-%m-%dT%H:%M:%SZ"),
+            text=pl.concat_str([pl.col(c).cast(pl.String).fill_null("null") for c in VALUES], separator=","),
+            reason="reason",
+        )
+        # What a file's content is to its rows, the series is to its bars.
+        series = hashlib.sha256("\0".join((self.origin, symbol, self.bar)).encode()).hexdigest()
+        return store.write_quarantine(inside, rows, file=f"{self.origin}, {symbol} {self.bar}", sha256=series)
 
     def _count(self, symbol: str, counts: store.Counts, ts: pl.Series) -> None:
         found = self.found[symbol]

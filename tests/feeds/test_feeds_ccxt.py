@@ -330,6 +330,7 @@ def test_the_command_fetches_and_says_what_it_did(exchange: Exchange, tmp_path: 
         "present": 0,
         "corrected": 0,
         "kept": 0,
+        "quarantined": 0,
         "first_ts": None,
         "last_ts": None,
     }

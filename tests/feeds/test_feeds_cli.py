@@ -47,8 +47,8 @@ def test_what_was_fetched_is_told_and_stored(tmp_path: Path) -> None:
     Toy.bars = pl.concat([hourly("AAA", 1, 5), hourly("BBB", 2, 3)])
     result = fetch(tmp_path, "--set", "size=3", "--json", "--end", "2024-01-01T05:30+00:30")
     assert json.loads(result.stdout) == [
-        {"symbol": "AAA", "after": "2024-01-01T00:00:00Z", "added": 5, "present": 0, "corrected": 0, "kept": 0, "first_ts": "2024-01-01T01:00:00Z", "last_ts": "2024-01-01T05:00:00Z"},
-        {"symbol": "BBB", "after": "2024-01-01T00:00:00Z", "added": 2, "present": 0, "corrected": 0, "kept": 0, "first_ts": "2024-01-01T02:00:00Z", "last_ts": "2024-01-01T03:00:00Z"},
+        {"symbol": "AAA", "after": "2024-01-01T00:00:00Z", "added": 5, "present": 0, "corrected": 0, "kept": 0, "quarantined": 0, "first_ts": "2024-01-01T01:00:00Z", "last_ts": "2024-01-01T05:00:00Z"},
+        {"symbol": "BBB", "after": "2024-01-01T00:00:00Z", "added": 2, "present": 0, "corrected": 0, "kept": 0, "quarantined": 0, "first_ts": "2024-01-01T02:00:00Z", "last_ts": "2024-01-01T03:00:00Z"},
     ]  # fmt: skip
     assert store.read_bars(tmp_path / "bars.duckdb", bar="1h").equals(Toy.bars)
     assert result.stderr == ""
@@ -66,11 +66,11 @@ def test_a_rule_for_restated_bars_is_an_option(tmp_path: Path) -> None:
     Toy.bars = hourly("AAA", 1, 5)
     fetch(tmp_path)
     Toy.bars = hourly("AAA", 1, 5, close=20.0)
-    with pytest.raises(FoxflowError, match="--conflict"):
+    with pytest.raises(FoxflowError, match="--on-conflict"):
         fetch(tmp_path)
-    (row, _) = json.loads(fetch(tmp_path, "--conflict", "correct", "--json").stdout)
+    (row, _) = json.loads(fetch(tmp_path, "--on-conflict", "correct", "--json").stdout)
     assert (row["added"], row["corrected"]) == (0, 1)
-    assert fetch(tmp_path, "--conflict", "guess").exit_code == 2
+    assert fetch(tmp_path, "--on-conflict", "guess").exit_code == 2
 
 
 @pytest.mark.parametrize(

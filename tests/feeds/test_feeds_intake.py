@@ -138,7 +138,7 @@ def restated(fetch: Fetch) -> Fetch:
 
 def test_a_restated_bar_is_refused(restated: Fetch, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"toy .*AAA 1h at 2024-01-01 05:00Z: stored .*close 10.05, new .*close 11.05.*--conflict"
+        DataError, match=r"toy .*AAA 1h at 2024-01-01 05:00Z: stored .*close 10.05, new .*close 11.05.*--on-conflict"
     ):
         restated()
     assert stored(tmp_path).equals(hourly("AAA", 1, 5))
@@ -210,15 +210,41 @@ def test_a_source_that_wants_an_hour_is_not_waited_for(fetch: Fetch) -> None:
         fetch(wait=lambda _: pytest.fail("it waited"))
 
 
-def test_a_bad_bar_keeps_its_page_out_and_the_pages_before_it_in(fetch: Fetch, tmp_path: Path) -> None:
-    good = hourly("AAA", 1, 6)
-    Toy.bars = good.with_columns(high=pl.when(pl.col("ts") == at(4)).then(2.0).otherwise("high"))
-    with pytest.raises(DataError, match=r"toy: 1 bad bar.*AAA at 2024-01-01 04:00Z.*2 bars of earlier pages are kept"):
+@pytest.fixture
+def bad() -> pl.DataFrame:
+    """Return six bars, the fourth with a high below its close, the sixth without a close."""
+    return hourly("AAA", 1, 6).with_columns(
+        high=pl.when(pl.col("ts") == at(4)).then(2.0).otherwise("high"),
+        close=pl.when(pl.col("ts") != at(6)).then("close"),
+    )
+
+
+def test_a_bad_bar_keeps_its_page_out_and_the_pages_before_it_in(
+    fetch: Fetch, tmp_path: Path, bad: pl.DataFrame
+) -> None:
+    good, Toy.bars = hourly("AAA", 1, 6), bad
+    with pytest.raises(DataError, match=r"toy: 1 of a page's 2 bars are none, first AAA at 2024-01-01T04:00:00Z: high or low: .*\(2 bars of earlier pages are kept.*--quarantine"):  # fmt: skip
         fetch()
     assert stored(tmp_path).equals(good.head(2))
     Toy.bars = good
     fetch()
     assert stored(tmp_path).equals(good)
+
+
+def test_bad_bars_are_put_aside_countable_when_asked_to(fetch: Fetch, tmp_path: Path, bad: pl.DataFrame) -> None:
+    Toy.bars = bad
+    (found,) = fetch(quarantine=True)
+    assert (found.added, found.quarantined, found.last_ts) == (4, 2, at(6))
+    assert stored(tmp_path)["ts"].to_list() == [at(1), at(2), at(3), at(5)]
+    aside = store.read_quarantine(tmp_path / "s.duckdb")
+    assert aside.select("file", "kind", "when", "text").rows() == [
+        ("toy, AAA 1h", "bad", "2024-01-01T04:00:00Z", "10.0,2.0,1.0,10.04,4.0"),
+        ("toy, AAA 1h", "bad", "2024-01-01T06:00:00Z", "10.0,210.0,1.0,null,6.0"),
+    ]
+    assert aside["reason"].str.contains("high or low|missing value").all()
+    (again,) = fetch(quarantine=True)
+    assert (again.added, again.quarantined) == (0, 0)
+    assert Toy.asks[-1][2] == at(5)
 
 
 def test_bars_are_not_asked_for_before_they_can_be_known(fetch: Fetch) -> None:
