@@ -83,6 +83,8 @@ def test_a_correction_may_go_back_to_the_first_values_and_again(path: Path) -> N
         DataError, match=r"1 correction\(s\) as of 2024-01-31 21:00Z refused, first AAA 1d at 2024-01-02"
     ):
         correct([10, 26], 0)
+    with pytest.raises(DataError, match="its stored values were not known before that, but at 2024-02-01 21:00Z"):
+        correct([10, 26], 1)
     assert correct([10, 25], 2).corrected == 1
     opens = [store.read_bars(path, bar="1d", as_of=LEARNED + n * DAY)["open"][1] for n in (-1, 0, 1, 2)]
     assert opens == [20, 25, 20, 25]
@@ -175,15 +177,15 @@ def test_what_is_written_does_not_depend_on_the_size_of_the_pieces(
     path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foxflow.store.additions.PIECE_ROWS", rows)
-    every = pl.concat([daily_bars([10, 20, 30, 40, 50, 60], symbol=s) for s in ("AAA", "BBB", "CCC")])
-    store.write_bars(path, every[[0, 2, 3, 5, 6, 12, 17]], bar="1d")
-    changed = every.with_columns(
-        volume=pl.when(pl.int_range(pl.len()).is_in([2, 5, 6, 7])).then(1.0).otherwise("volume")
-    )
+    # Five bars: where they are cut in two, a bar lies at the very middle.
+    every = pl.concat([daily_bars([10, 20, 30, 40, 50], symbol=s) for s in ("AAA", "BBB", "CCC")])
+    store.write_bars(path, every[[0, 2, 3, 5, 7, 14]], bar="1d")
+    is_changed = pl.int_range(pl.len()).is_in([2, 3, 6, 7])
+    changed = every.with_columns(volume=pl.when(is_changed).then(1.0).otherwise("volume"))
     with pytest.raises(DataError, match=r"3 of the bars differ .*first AAA 1d at 2024-01-03"):
         store.write_bars(path, changed, bar="1d")
     counts = store.write_bars(path, changed, bar="1d", conflict="correct", known_at=LEARNED)
-    assert counts == store.Counts(added=11, present=4, corrected=3)
+    assert counts == store.Counts(added=9, present=3, corrected=3)
     assert store.read_bars(path, bar="1d").equals(changed)
 
 

@@ -37,6 +37,8 @@ def full(tmp_path: Path) -> Path:
     store.write_bars(path, days, bar="1d", delay=timedelta(minutes=15))
     store.write_bars(path, daily_bars([1, 2, 3], start=29), bar="5m")
     store.write_bars(path, daily_bars([1, 2, 3], start=400), bar="5m")
+    # The first instant of a month belongs to it alone.
+    store.write_bars(path, daily_bars([4]).with_columns(ts=pl.lit(datetime(2024, 2, 1, tzinfo=UTC))), bar="5m")
     for days_later in (0, 1):
         changed = daily_bars([7.0 + days_later, 8.0])
         store.correct_bars(path, changed, bar="1d", known_at=LEARNED + days_later * DAY)
@@ -46,7 +48,7 @@ def full(tmp_path: Path) -> Path:
 
 def test_an_export_read_back_is_an_equal_store(full: Path, tmp_path: Path) -> None:
     rows = store.export(full, tmp_path / "it's [a] lake?")
-    assert rows["bars"] == 3 * 499 + 6
+    assert rows["bars"] == 3 * 499 + 7
     assert rows["revisions"] == 3
     assert rows["events"] == 1
     again = tmp_path / "again.duckdb"
@@ -187,12 +189,12 @@ def test_the_command_line_exports_and_imports_a_store(full: Path, tmp_path: Path
 
     code, said = foxflow("export", str(lake), "--out", str(home), "--json")
     assert code == 0, said
-    assert {row["table"]: row["rows"] for row in json.loads(said)}["bars"] == 3 * 499 + 6
+    assert {row["table"]: row["rows"] for row in json.loads(said)}["bars"] == 3 * 499 + 7
     code, said = foxflow("import", str(lake), "--bar", "1d", "--out", str(again))
     assert code == 1
     assert said.startswith(f"error: {lake} is a folder of foxflow bars export; expected it alone")
     code, said = foxflow("import", str(lake), "--out", str(again), "--json")
     assert code == 0, said
-    assert json.loads(said)[0] == {"table": "bars", "added": 3 * 499 + 6, "present": 0}
+    assert json.loads(said)[0] == {"table": "bars", "added": 3 * 499 + 7, "present": 0}
     assert tables(again / "bars.duckdb") == tables(home / "bars.duckdb")
     assert foxflow("export", str(lake), "--out", str(home))[0] == 1
