@@ -67,7 +67,7 @@ def import_files(
     options
         How to read the files, see `sources.Options`.
     events
-        A file of splits and dividends of daily bars, see `sources.read_events`; it needs the calendar.
+        A file of splits and dividends, see `sources.read_events`; it needs the calendar.
     delay
         How long after its `ts` a bar was known.
     conflict
@@ -95,11 +95,10 @@ def import_files(
                     f"events {str(events)!r} without a calendar; splits and dividends are dated by session: give "
                     "--calendar"
                 )
-            if lengths != ["1d"]:
+            if any(length.endswith("d") and length != "1d" for length in lengths):
                 raise DataError(
                     f"events {str(events)!r} with bars of {', '.join(lengths)}; splits and dividends are dated by "
-                    "session and go "
-                    "with daily bars: import them with --bar 1d"
+                    "session: import them with bars of a session (--bar 1d) or shorter ones"
                 )
             splits = sources.read_events(events, calendar=options.calendar)
         imported = []

@@ -123,10 +123,26 @@ def test_events_that_differ_from_the_stored_ones_keep_out_the_bars_beside_them(p
     assert len(store.read_bars(path, bar="1d")) == 1
 
 
-def test_events_without_a_calendar_or_beside_intraday_bars_are_refused(path: Path, tmp_path: Path) -> None:
+def test_events_without_a_calendar_or_beside_bars_of_several_days_are_refused(path: Path, tmp_path: Path) -> None:
     bars = file(tmp_path, "one.csv", "IBM,2024-03-14 10:00,1,1,1,1,1")
-    with pytest.raises(DataError, match="splits and dividends are dated by session and go with daily bars"):
+    with pytest.raises(
+        DataError, match="without a calendar; splits and dividends are dated by session: give --calendar"
+    ):
         ingest.import_files(path, [bars], Options(bar="1m", stamp="close", tz="UTC"), events=tmp_path / "events.csv")
+    days, two = file(tmp_path, "two.csv", "IBM,2024-03-14,1,1,1,1,1"), Options(bar="2d", stamp="close", calendar="XNYS")
+    with pytest.raises(
+        DataError, match="with bars of 2d; splits and dividends are dated by session: import them with b"
+    ):
+        ingest.import_files(path, [days], two, events=tmp_path / "events.csv")
+
+
+def test_events_go_beside_intraday_bars_and_are_dated_by_the_close_of_their_session(path: Path, tmp_path: Path) -> None:
+    bars, events = file(tmp_path, "one.csv", "IBM,2024-03-14 10:00,1,1,1,1,1"), tmp_path / "events.csv"
+    events.write_text("symbol,session,kind,value\nIBM,2024-03-14,split,2\n")
+    options = Options(bar="1m", stamp="close", tz="America/New_York", calendar="XNYS")
+    ingest.import_files(path, [bars], options, events=events)
+    assert store.read_bars(path, bar="1m")["ts"].to_list() == [datetime(2024, 3, 14, 14, tzinfo=UTC)]
+    assert store.read_events(path)["ts"].to_list() == [datetime(2024, 3, 14, 20, tzinfo=UTC)]
 
 
 @pytest.mark.parametrize("symbol", ["DAY", "TIME", "DATE"])
