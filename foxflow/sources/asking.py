@@ -64,7 +64,10 @@ def missing(
     if form.kind == "utc" and options.tz not in (None, "UTC"):
         raise DataError(f"{opened.file}: --tz {options.tz} has no effect on times with an offset; leave it out")
     if form.kind == "local" and tz is None:
-        words = "the times have no offset and name no zone; name it, as in --tz America/New_York or --tz UTC"
+        words = (
+            f"times such as {seen.example!r} have no offset and name no zone; name it, as in --tz America/New_York or "
+            "--tz UTC"
+        )
         if repeats.conflicts:
             words += " (an hour that comes twice is what a zone makes where its clocks go back)"
         asked.append(words)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-# `kind`: `blank` (a row that says nothing), `words` (a line of words, as in a footer), `header` (the header line again),
-# `comment`, `bad` (anything else).
+# `kind`: `blank` (a row that says nothing), `words` (a line of words, as in a footer), `header` (the header line
+# again), `comment`, `bad` (anything else).
 FAULT_SCHEMA = pl.Schema(
     {"number": pl.Int64(), "kind": pl.String(), "when": pl.String(), "text": pl.String(), "reason": pl.String()}
 )

@@ -155,7 +155,9 @@ def _unpacked(stream: BinaryIO, packing: str, path: Path) -> BinaryIO:
     names = [
         entry.filename
         for entry in archive.infolist()
-        if not entry.is_dir() and not entry.filename.startswith("__MACOSX/") and not entry.filename.endswith(".DS_Store")
+        if not entry.is_dir()
+        and not entry.filename.startswith("__MACOSX/")
+        and not entry.filename.endswith(".DS_Store")
     ]
     if "[Content_Types].xml" in names:
         raise DataError(f"{path} is an Excel workbook; save the sheet as CSV")

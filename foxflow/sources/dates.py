@@ -347,7 +347,13 @@ def _clock_offset(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl
     micro = digits.str.slice(0, 6).cast(pl.Int64, strict=False)
     second = second.fill_null(0)
     # 24:00 is how some write the midnight that ends a day.
-    wrong |= (digits.str.slice(6) != "000") | (hour > 24) | ((hour == 24) & (minute + second > 0)) | (minute > 59) | (second > 59)
+    wrong |= (
+        (digits.str.slice(6) != "000")
+        | (hour > 24)
+        | ((hour == 24) & (minute + second > 0))
+        | (minute > 59)
+        | (second > 59)
+    )
     clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
     zone = parts["z"].str.replace(r"^(Z|z|UTC|GMT)$", "+0000").str.replace(":", "", literal=True)
     sign = pl.select(pl.when(zone.str.starts_with("-")).then(-1).otherwise(1)).to_series()

@@ -96,7 +96,9 @@ def chunks(
         if not block.endswith("\n"):
             text += "\n"
             last = number + block.count("\n")
-            notes = (f"line {last}, the last, has no line end: if the file was cut off, its last number may be too short",)
+            notes = (
+                f"line {last}, the last, has no line end: if the file was cut off, its last number may be too short",
+            )
         n_lines = text.count("\n")
         if skip:
             passed = min(skip, n_lines)
@@ -183,7 +185,7 @@ def _as_text(text: str, layout: Layout, number: int, *, file: str, n_bytes: int)
                 "{} field(s) where the header or the first row has {}, {}",
                 "n",
                 pl.lit(layout.n_fields),
-                pl.concat_str([pl.lit("'"), pl.col("text").str.slice(0, 60), pl.lit("'")]),
+                pl.format("'{}'", pl.col("text").str.slice(0, 60).str.replace_all(r"[[:cntrl:]]", "?")),
             )
         )
         .alias("reason"),

@@ -42,7 +42,7 @@ def names_of(table: Table, *, decimal: str | None, foreign: Sequence[str] = ()) 
         what = "no column is left for a volume" if left < 1 else f"{left} columns are left, and any may be the volume"
         raise DataError(f"{ask}: {what} (volume=none says that there is none)")
     texts = [frame[str(p)] for p in range(at, at + 5)]
-    style = numbers.settle(texts, file=table.file, decimal=decimal)
+    style = numbers.settle(table, texts, decimal=decimal)
     prices = pl.DataFrame({name: numbers.parse(t, style)[0] for name, t in zip("ohlc", texts, strict=False)})
     rows = prices.drop_nulls()
     if len(rows) < _ENOUGH:

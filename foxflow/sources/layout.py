@@ -133,7 +133,16 @@ def _with_header(lines: Sequence[str], separator: str, at: int, *, file: str, na
         symbol=symbol,
         notes=_notes(separator, titles=header[0]),
     )
-    return _matched(layout, fields(lines[end], separator), file=file, names=names)
+    return _matched(
+        layout, _usual([fields(line, separator) for line in lines[end : end + 30]], width), file=file, names=names
+    )
+
+
+def _usual(rows: Sequence[list[str]], width: int) -> list[str]:
+    """Return the first row as wide as the header, else as most rows are, so that one odd line decides nothing."""
+    counts = [len(row) for row in rows if any(row)]
+    n = width if width in counts else max(counts, key=counts.count)
+    return next(row for row in rows if len(row) == n)
 
 
 def _matched(layout: Layout, row: Sequence[str], *, file: str, names: Sequence[str] | None) -> Layout:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from foxflow.errors import DataError
+from foxflow.sources.table import Table
 
 # What stands for no value, in lower case.
 NOTHING = ("", "null", "nan", "n/a", "na", "#n/a", "none", "nil", "-", "--", "—", "\\n", "?")
@@ -23,10 +24,10 @@ class Style:
     thousands: str = ""
 
 
-def settle(texts: list[pl.Series], *, file: str, decimal: str | None) -> Style:
+def settle(table: Table, texts: list[pl.Series], *, decimal: str | None) -> Style:
     """Return the one style in which these texts are numbers.
 
-    `texts`: the columns of prices and volume, as text; `decimal`: the mark that the user named.
+    `texts`: the columns of prices and volume of `table`, as text; `decimal`: the mark that the user named.
 
     Raises
     ------
@@ -60,15 +61,19 @@ def settle(texts: list[pl.Series], *, file: str, decimal: str | None) -> Style:
         return Style(mark, {".": ",", ",": "."}[mark])
     if votes:
         raise DataError(
-            f"{file}: {votes[',']!r} has a decimal comma and {votes['.']!r} a decimal point; write one of them, or "
-            "name "
-            "the mark with --decimal"
+            f"{_place(table, texts, votes[','])}: {votes[',']!r} has a decimal comma, and "
+            f"{_place(table, texts, votes['.'])}: {votes['.']!r} a decimal point; write one of them, or name the mark "
+            "with --decimal"
         )
     raise DataError(
-        f"{file}: {comma[0]!r} is a thousand times larger with a comma between thousands than with a decimal comma, "
-        "and "
-        "no number in the file tells which; say it with --decimal . or --decimal ,"
+        f"{_place(table, texts, comma[0])}: {comma[0]!r} is a thousand times larger with a comma between thousands "
+        "than with a decimal comma, and no number in the file tells which; say it with --decimal . or --decimal ,"
     )
+
+
+def _place(table: Table, texts: list[pl.Series], value: str) -> str:
+    rows = [row for text in texts for row in (_bare(text) == value).arg_true()]
+    return f"{table.file}, {table.unit} {table.numbers[min(rows)]}"
 
 
 def refuse_doubtful(prices: list[pl.Series], volume: pl.Series | None, *, file: str) -> None:

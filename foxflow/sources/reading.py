@@ -263,7 +263,14 @@ def _staged(
         shift=shift,
         columns=kept,
         aside=aside,
-        notes=(*opened.notes, *roles.notes, *seen.form.notes, *seen.notes, *notes, *_said(order, repeats, seen, opened, day_tz)),
+        notes=(
+            *opened.notes,
+            *roles.notes,
+            *seen.form.notes,
+            *seen.notes,
+            *notes,
+            *_said(order, repeats, seen, opened, day_tz),
+        ),
     )
 
 

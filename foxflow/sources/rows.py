@@ -54,6 +54,7 @@ class Understanding:
     n_unknown_volumes: int = 0
     n_inexact_volumes: int = 0
     has_negative: bool = False
+    example: str | None = None
     clock_digits: int | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -93,6 +94,7 @@ def read(
                 known = ~nothing & _has_digits(time)
                 if not known.any():
                     raise DataError(f"{opened.file} has no row with a time and prices; expected at least one bar")
+                seen.example = time.filter(known)[0]
                 seen.form = dates.settle(table.filter(known), time.filter(known), declared=date_format, day=day)
             times, untimely = dates.parse(time, seen.form)
         symbols, unnamed = _symbols(table, roles, opened, symbol, seen)
@@ -111,9 +113,9 @@ def read(
         if bad.any():
             seen.n_mended_by_adjusted += _mended(table, frame, roles, seen, reason)
             kind = pl.select(
-                pl.when(nothing & ~untimely)
+                pl.when(nothing & (~untimely | time.is_null()))
                 .then(pl.lit("blank"))
-                .when(~_has_digits(time.cast(pl.String)))
+                .when(time.cast(pl.String).str.contains(r"^[^\d]*\pL[^\d]*$"))
                 .then(pl.lit("words"))
                 .otherwise(pl.lit("bad"))
             ).to_series()
@@ -149,7 +151,7 @@ def _values(
             table.refuse(f"column {role} is {column.dtype}; expected numbers")
     texts = [c for c in columns.values() if c.dtype == pl.String]
     if texts and seen.style is None:
-        seen.style = numbers.settle(texts, file=table.file, decimal=decimal)
+        seen.style = numbers.settle(table, texts, decimal=decimal)
     values: dict[str, pl.Series] = {}
     reasons: dict[str, pl.Series] = {}
     for role in (*PRICES, "volume"):
@@ -170,7 +172,7 @@ def _values(
             wrong | empty,
             lambda role=role, empty=empty, column=column: (
                 pl.when(empty)  # type: ignore[misc]
-                .then(pl.lit(f"{role} is empty"))
+                .then(pl.format(f"{role} is empty{{}}", _quoted(column)))
                 .otherwise(pl.format(f"{role} {{}} is no number", column.cast(pl.String).fill_null("")))
             ),
         )
@@ -215,6 +217,7 @@ def _typed(table: Table, column: pl.Series, seen: Understanding) -> tuple[pl.Ser
         return column, column.is_null()
     assert isinstance(column.dtype, pl.Datetime)
     us = column.dt.cast_time_unit("us")
+    seen.example = seen.example or next((str(v) for v in column.drop_nulls().head(1)), None)
     table.refuse_where(
         (us.dt.cast_time_unit("ns") != column.dt.cast_time_unit("ns")).fill_null(value=False),
         column,
@@ -254,7 +257,8 @@ def _symbols(
     none = pl.repeat(None, n, dtype=pl.String, eager=True)
     position = roles.positions.get("symbol")
     if position is None:
-        return pl.repeat(symbol or opened.symbol, n, dtype=pl.String, eager=True), none
+        # Without a name rows are still compared, so that their faults are told together with what is asked for.
+        return pl.repeat(symbol or opened.symbol or "?", n, dtype=pl.String, eager=True), none
     texts = table.frame[str(position)]
     if isinstance(texts.dtype, pl.Categorical | pl.Enum):
         texts = texts.cast(pl.String)
@@ -330,6 +334,12 @@ def _why(mask: pl.Series, words: Callable[[], pl.Expr]) -> pl.Series:
     return pl.select(pl.when(mask).then(words())).to_series()
 
 
+def _quoted(column: pl.Series) -> pl.Series:
+    """Return the word that stands for nothing, in quotes; empty where nothing is written."""
+    text = column.cast(pl.String).fill_null("")
+    return pl.select(pl.when(text == "").then(pl.lit("")).otherwise(pl.format(" ({})", text))).to_series()
+
+
 def _has_digits(text: pl.Series) -> pl.Series:
     return text.str.contains(r"\d").fill_null(value=False)
 
@@ -338,7 +348,9 @@ def _says_nothing(values: Mapping[str, pl.Series], reasons: Mapping[str, pl.Seri
     """Return where a row has no price, and no volume or none that was traded."""
     empty = (values["volume"].fill_null(0) == 0) & reasons["volume"].is_null()
     for price in PRICES:
-        empty &= values[price].is_null() & (reasons[price].is_null() | reasons[price].str.ends_with(" is empty"))
+        empty &= values[price].is_null() & (
+            reasons[price].is_null() | reasons[price].str.contains(" is empty", literal=True)
+        )
     return empty
 
 

@@ -79,7 +79,7 @@ def test_files_are_counted_one_by_one(path: Path, tmp_path: Path) -> None:
 def test_a_file_that_is_refused_keeps_out_the_files_beside_it(path: Path, tmp_path: Path) -> None:
     good = file(tmp_path, "good.csv", "IBM,2024-03-14,1,1,1,1,1")
     bad = file(tmp_path, "bad.csv", "IBM,2024-03-15,2,1,2,2,2")
-    with pytest.raises(DataError, match=r"bad.csv: 1 bad bar\(s\)"):
+    with pytest.raises(DataError, match=r"bad.csv, line 2 .*close above the high.*1 of 1 rows are bad bar\(s\)"):
         ingest.import_files(path, [good, bad], Options(bar="1d", calendar="XNYS"))
     assert not path.exists()
 
