@@ -65,9 +65,10 @@ def names_of(table: Table, *, decimal: str | None, foreign: Sequence[str] = ()) 
         if is_binance
         else (*(("date", "time") if at == 2 else ("ts",)), "open", "high", "low", "close", "volume")
     )
+    taken = ", ".join(n for n in names if n != "-")
+    why = missing if foreign else "no header"
     words = (
-        f"{missing if foreign else 'no header'}: columns taken as {', '.join(n for n in names if n != '-')}, which the prices bear out (every "
-        "high and low "
+        f"{why}: columns taken as {taken}, which the prices bear out (every high and low "
         "bounds its bar, opens follow closes)"
     )
     return names, words

@@ -231,8 +231,8 @@ def _without_header(lines: Sequence[str], candidates: Sequence[str], *, file: st
         row = fields(line, separator)
         if sum(bool(_NUMBER.match(field)) for field in row) >= 4:
             raise DataError(
-                f"{file}, line {i + 1}: {len(row)} fields, and most rows below have {n}; name each by its position with "
-                "--columns after making all rows alike"
+                f"{file}, line {i + 1}: {len(row)} fields, and most rows below have {n}; write every row with the same "
+                "fields"
             )
     above = fields(lines[first - 1], separator) if first else []
     foreign = tuple(above) if len(above) == n and not any(map(_NUMBER.match, above)) else ()

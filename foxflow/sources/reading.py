@@ -1,6 +1,5 @@
 """One file, understood: what it holds, which column is which, its rows staged; what it does not tell is asked for."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,9 +11,9 @@ import polars as pl
 
 from foxflow.bars import PRICES, bar_length
 from foxflow.errors import DataError
-from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, rows, staging
+from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, remarks, rows, staging
 from foxflow.sources import roles as columns
-from foxflow.sources.asking import conflicts, missing, refuse_faults, spacing
+from foxflow.sources.asking import conflicts, missing, spacing
 from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
 from foxflow.sources.clock import Clock
 from foxflow.sources.content import Content, identify
@@ -233,7 +232,9 @@ def _staged(
     finally:
         writer.close()
     progress(total, total)
-    aside, notes = _aside(pl.concat(faults).sort("number"), order, opened, seen=seen, roles=roles, options=options)
+    aside, notes = remarks.aside(
+        pl.concat(faults).sort("number"), order, opened, seen=seen, roles=roles, is_quarantined=options.quarantine
+    )
     tidied, repeats = order, Repeats()
     if not order.is_sorted:
         raw = folder / "tidied.parquet"
@@ -269,7 +270,7 @@ def _staged(
             *seen.form.notes,
             *seen.notes,
             *notes,
-            *_said(order, repeats, seen, opened, day_tz),
+            *remarks.said(order, repeats, seen, opened, day_tz),
         ),
     )
 
@@ -327,73 +328,6 @@ def _unplaced(lost: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
         pl.concat_str([pl.col(c).cast(pl.String).fill_null("") for c in frame.columns], separator=",").alias("text"),
         "reason",
     ).cast(FAULT_SCHEMA)
-
-
-def _aside(
-    faults: pl.DataFrame, order: Order, opened: Opened, *, seen: Understanding, roles: Roles, options: Options
-) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows put aside and what to say of them; bad rows refuse the file unless told otherwise."""
-    newest = order.last_number
-    # Words below the last bar are a footer; among bars they are a fault.
-    kind = (
-        pl.when((pl.col("kind") == "words") & (pl.col("number") > newest))
-        .then(pl.lit("footer"))
-        .when(pl.col("kind") == "words")
-        .then(pl.lit("bad"))
-        .otherwise("kind")
-    )
-    faults = faults.with_columns(kind=kind)
-    bad = faults.filter(pl.col("kind") == "bad")
-    if len(bad) and not options.quarantine:
-        refuse_faults(opened, bad, seen, roles, n_rows=order.n_rows)
-    if not order.n_rows:
-        raise DataError(f"{opened.file} has no bar; expected at least one")
-    notes = []
-    for what, words in (
-        ("blank", "without any price dropped"),
-        ("bad", "that are no bars put aside"),
-        ("footer", "below the last bar are a footer"),
-        ("header", "repeat the header"),
-        ("comment", "are comments"),
-    ):
-        of = faults.filter(pl.col("kind") == what)
-        if len(of):
-            shown = ", ".join(
-                f"{n}" + (f" ({w})" if w else "") for n, w in of.select("number", "when").head(5).iter_rows()
-            )
-            more = f" and {len(of) - 5} more" if len(of) > 5 else ""
-            notes.append(f"{len(of)} {opened.unit}(s) {words}: {shown}{more}")
-    return faults, notes
-
-
-def _said(order: Order, repeats: Repeats, seen: Understanding, opened: Opened, day_tz: str | None) -> list[str]:
-    said = []
-    if order.is_newest_first():
-        said.append("rows ran newest first and were sorted")
-    elif order.n_back:
-        said.append(
-            f"rows were not in order of time ({opened.unit} {order.first_back} is earlier than one before it; "
-            f"{order.n_back} "
-            "such) and were sorted"
-        )
-    if repeats.n_equal:
-        said.append(
-            f"{repeats.n_equal} identical duplicate(s) dropped, first {opened.unit} {repeats.first_equal[1]} "  # type: ignore[index]
-            f"(as {opened.unit} {repeats.first_equal[0]})"  # type: ignore[index]
-        )
-    if repeats.n_resolved:
-        assert repeats.first_resolved is not None
-        where = staging.place_of(repeats.first_resolved, opened.unit, tz=day_tz)
-        said.append(f"{repeats.n_resolved} duplicate(s) with other values dropped by --keep, first {where}")
-    if seen.n_inexact_volumes:
-        said.append(f"{seen.n_inexact_volumes} volume(s) of 2^53 or more are not exact to the last digit")
-    cased = sorted(order.symbols, key=lambda name: (name.lower(), name))
-    alike = [pair for pair in itertools.pairwise(cased) if pair[0].lower() == pair[1].lower()]
-    if alike:
-        said.append(f"symbols {' and '.join(alike[0])} differ only in case, and are taken for two")
-    if seen.n_unknown_volumes:
-        said.append(f"{seen.n_unknown_volumes} bar(s) of unknown volume")
-    return said
 
 
 def _again(first: "str | Chunk", rest: "Iterator[str] | Iterator[Chunk]") -> "Iterator[Any]":

@@ -205,9 +205,9 @@ def _clock_digits(table: Table, roles: Roles, opened: Opened, clock: pl.Series) 
     if bool((clock.cast(pl.Int64) > 24).any()):
         return 4
     name = opened.names[roles.positions["clock"]] if opened.names else ""
-    if "hour" in name.lower():
-        return 2
-    table.refuse(f"times of day such as {clock[0]!r} may be hours or minutes; write them as in 09:30")
+    if "hour" not in name.lower():
+        table.refuse(f"times of day such as {clock[0]!r} may be hours or minutes; write them as in 09:30")
+    return 2
 
 
 def _typed(table: Table, column: pl.Series, seen: Understanding) -> tuple[pl.Series, pl.Series]:
