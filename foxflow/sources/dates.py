@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import time
 from typing import Literal
 
 import polars as pl
@@ -86,6 +87,9 @@ def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | No
         found = _numeric(table, text, declared=declared, day=day)
         if found is not None:
             return found
+    plain = _plain(text) if declared is None else None
+    if plain is not None:
+        return plain
     form = _written(table, text, declared)
     text = text.filter(_matches(text, form.date))
     clock, offset, _ = _clock_offset(text, form)
@@ -156,6 +160,18 @@ def _patterned(text: pl.Series, pattern: str, kind: Kind) -> pl.Series:
     except pl.exceptions.PolarsError as e:
         raise DataError(f"--date-format {pattern!r}: {str(e).splitlines()[0]}") from e
     return values.dt.convert_time_zone("UTC") if kind == "utc" else values
+
+
+def _plain(text: pl.Series) -> Form | None:
+    """Return the form of ISO times that all fit one pattern; whole days with a time of midnight are left to the rest."""
+    if not text.str.contains(r"^\d{4}-\d{2}-\d{2}(?:$|[T ]\d{2}:)").all():
+        return None
+    for pattern in _FAST:
+        kind: Kind = "local" if "%H" in pattern else "date"
+        values = _patterned(text, pattern, kind)
+        if not values.null_count() and (kind == "date" or bool((values.dt.time() != time(0)).any())):
+            return Form(kind, "iso", pattern=pattern)
+    return None
 
 
 def _fastest(text: pl.Series, form: Form) -> Form:
