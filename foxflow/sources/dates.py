@@ -163,7 +163,7 @@ def _patterned(text: pl.Series, pattern: str, kind: Kind) -> pl.Series:
 
 
 def _plain(text: pl.Series) -> Form | None:
-    """Return the form of ISO times that all fit one pattern; whole days with a time of midnight are left to the rest."""
+    """Return the form of ISO times that fit one pattern; days written with their midnight are left to the rest."""
     if not text.str.contains(r"^\d{4}-\d{2}-\d{2}(?:$|[T ]\d{2}:)").all():
         return None
     for pattern in _FAST:
