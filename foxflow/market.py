@@ -186,7 +186,6 @@ def pull(config: Config, path: Path) -> Market:
         symbols = _contracts_of(config.futures, contracts, path, bar=name)
         interest = store.read_open_interest(path) if config.futures.roll == "open_interest" else None
     raw = bars.require(store.read_first(path, bar=name, symbols=symbols), where=str(path))
-    _require_in_time(raw, store.read_delays(path, bar=name, symbols=symbols), bar=name)
     # A bar that came in between the two readings is left out, and so are its corrections.
     corrections = store.read_revisions(path, bar=name, symbols=symbols).join(
         raw, on=["symbol", "ts"], how="semi", maintain_order="left"
@@ -201,6 +200,10 @@ def pull(config: Config, path: Path) -> Market:
     first, rolls = reading.make(raw)
     if first.is_empty():
         raise DataError(f"{path}: {len(raw)} bars of {name} make no finished bar of {data.bar}; import more")
+    delays = store.read_delays(path, bar=name, symbols=symbols)
+    if config.futures is not None:
+        delays = dict.fromkeys(first["symbol"].unique(), max(delays.values()))
+    _require_in_time(first, delays, bar=data.bar)
     corrected = raw.filter(pl.col("symbol").is_in(corrections["symbol"].unique().to_list()))
     if config.futures is not None and (len(corrections) or len(_changes(contracts))):
         corrected = raw
@@ -231,7 +234,7 @@ def _contracts_of(chosen: Futures, contracts: pl.DataFrame, path: Path, *, bar: 
     return tuple(found["symbol"].unique().sort())
 
 
-def _require_in_time(raw: pl.DataFrame, delays: Mapping[str, timedelta], *, bar: str) -> None:
+def _require_in_time(first: pl.DataFrame, delays: Mapping[str, timedelta], *, bar: str) -> None:
     """Raise DataError where a bar was not known before the next one was over: no forecast of it fills at that open."""
     late = pl.DataFrame(
         [(s, d) for s, d in delays.items() if d > timedelta(0)],
@@ -242,15 +245,15 @@ def _require_in_time(raw: pl.DataFrame, delays: Mapping[str, timedelta], *, bar:
         return
     following = pl.col("ts").shift(-1).over("symbol", order_by="ts")
     bad = (
-        raw.with_columns(following=following)
+        first.with_columns(following=following)
         .join(late, on="symbol")
         .filter(pl.col("ts") + pl.col("delay") >= pl.col("following"))
         .sort("symbol", "ts")
     )
     if len(bad):
-        first = bad.row(0, named=True)
+        row = bad.row(0, named=True)
         raise DataError(
-            f"{first['symbol']}: bars of {bar} were known up to {first['delay']} after their end, and the one at "
-            f"{first['ts']:%Y-%m-%d %H:%M}Z not before the next was over at {first['following']:%Y-%m-%d %H:%M}Z; a "
+            f"{row['symbol']}: bars of {bar} were known up to {row['delay']} after their end, and the one at "
+            f"{row['ts']:%Y-%m-%d %H:%M}Z not before the next was over at {row['following']:%Y-%m-%d %H:%M}Z; a "
             "forecast made then can't be filled at that bar's open: use a longer bar or a source that is faster"
         )

@@ -61,6 +61,14 @@ def test_an_experiment_reads_smaller_bars_and_makes_its_own(tmp_path: Path) -> N
     assert same.first.equals(raw)
 
 
+def test_a_delay_longer_than_the_stored_bar_is_no_fault_of_the_longer_one_made_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "bars.duckdb"
+    store.write_bars(path, half_hours("AAA", *WEEK), bar="30m", delay=timedelta(hours=2))
+    assert len(market.pull(experiment_of("data.bar=1d", "data.stored_bar=30m"), path).first) == 5
+    with pytest.raises(DataError, match=r"AAA: bars of 1h were known up to 2:00:00 after their end"):
+        market.pull(experiment_of("data.bar=1h", "data.stored_bar=30m"), path)
+
+
 def test_bars_outside_sessions_are_counted_where_they_are_dropped(tmp_path: Path) -> None:
     path, raw = tmp_path / "bars.duckdb", half_hours("AAA", *WEEK)
     early = raw.head(1).with_columns(ts=pl.lit(at("2024-03-11 12:00")).cast(BAR_SCHEMA["ts"]))
