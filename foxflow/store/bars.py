@@ -90,7 +90,10 @@ class _Asked:
         """Return conditions in SQL, each with the value of its parameter, by the name of that."""
         found: dict[str, tuple[str, object]] = {"bar": ("bar = $bar", self.bar)}
         if self.symbols:
-            found["symbols"] = ("symbol in (select unnest($symbols))", list(self.symbols))
+            # `in` would be planned as a join, after which rows come in another order. By the range, blocks are skipped.
+            found["symbols"] = ("list_contains($symbols, symbol)", list(self.symbols))
+            found["lowest"] = ("symbol >= $lowest", min(self.symbols))
+            found["highest"] = ("symbol <= $highest", max(self.symbols))
         if self.as_of is not None:
             found["as_of"] = ("known_at <= $as_of", aware(self.as_of, "as_of"))
         return found
@@ -112,23 +115,23 @@ def _first(con: duckdb.DuckDBPyConnection, path: str | Path, asked: _Asked) -> p
     """Return the first known values of the bars asked for, or say why there are none."""
     if not has_tables(con, path):
         raise DataError(f"{path} holds no bars; import some first")
-    # A row's number, which only a table has: where one symbol's end before the next one's begin, the names need not be
-    # fetched with the rows, which takes as long as all other columns.
-    spans = (
-        ["min(rowid) as first", "max(rowid) as last"] if source(con, "bars") == "bars" else ["0 as first", "0 as last"]
-    )
+    # A row's number, which only a table has: where one symbol's end before the next one's begin, and the rows come in
+    # the order of their numbers, the names need not be fetched with them, which takes as long as all other columns.
+    numbered = source(con, "bars") == "bars"
+    spans = ["min(rowid) as first", "max(rowid) as last"] if numbered else ["0 as first", "0 as last"]
     counts = _select(con, "bars", ["symbol", "count(*) as rows", *spans], asked, then="group by symbol order by first")
     if counts.is_empty() or not set(asked.symbols) <= set(counts["symbol"]):
         _explain_missing(_listing(con, path), path, asked.bar, asked.symbols)
     if counts.is_empty():
         raise DataError(f"{path} holds no bars of {asked.bar} that were known at {asked.as_of}; ask for a later time")
-    if (counts["first"] > counts["last"].shift(1)).all():
-        frame = _select(con, "bars", [c for c in BAR_SCHEMA if c != "symbol"], asked)
-        names = [pl.repeat(name, rows, eager=True) for name, rows in counts.select("symbol", "rows").rows()]
-        frame = frame.insert_column(0, pl.concat(names, rechunk=True).alias("symbol"))
-    else:
-        frame = _select(con, "bars", list(BAR_SCHEMA), asked)
-    return in_order(frame.cast(BAR_SCHEMA))
+    if numbered and (counts["first"] > counts["last"].shift(1)).all():
+        frame = _select(con, "bars", ["rowid", *(c for c in BAR_SCHEMA if c != "symbol")], asked)
+        # A join in the query, for one, would mix them up.
+        if frame["rowid"].is_sorted():
+            names = [pl.repeat(name, rows, eager=True) for name, rows in counts.select("symbol", "rows").rows()]
+            named = frame.drop("rowid").insert_column(0, pl.concat(names, rechunk=True).alias("symbol"))
+            return in_order(named.cast(BAR_SCHEMA))
+    return in_order(_select(con, "bars", list(BAR_SCHEMA), asked).cast(BAR_SCHEMA))
 
 
 def _explain_missing(present: pl.DataFrame, path: str | Path, bar: str, symbols: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from conftest import daily_bars
 
 from foxflow import store
+from foxflow.bars import TS
 from foxflow.errors import DataError
 
 DAY = timedelta(days=1)
@@ -187,6 +188,30 @@ def test_what_is_written_does_not_depend_on_the_size_of_the_pieces(
     counts = store.write_bars(path, changed, bar="1d", conflict="correct", known_at=LEARNED)
     assert counts == store.Counts(added=9, present=3, corrected=3)
     assert store.read_bars(path, bar="1d").equals(changed)
+
+
+def test_each_row_keeps_its_name_where_a_few_symbols_of_a_large_store_are_read(path: Path, tmp_path: Path) -> None:
+    # Several blocks of rows a symbol, which threads read side by side.
+    rows = pl.int_range(0, 300_000, eager=True)
+    each = pl.DataFrame({"n": rows}).select(
+        ts=pl.lit(FIRST) + pl.duration(minutes=pl.col("n")), volume=pl.col("n").cast(pl.Float64)
+    )
+    every = pl.concat(
+        each.select(
+            pl.lit(symbol).alias("symbol"),
+            pl.col("ts").cast(TS),
+            *(pl.lit(price).alias(name) for name in ("open", "high", "low", "close")),
+            "volume",
+        )
+        for symbol, price in (("AAA", 1.0), ("BBB", 2.0), ("CCC", 3.0), ("DDD", 4.0))
+    )
+    store.write_bars(path, in_file(every, tmp_path), bar="1m")
+    night = every.group_by("symbol", maintain_order=True).tail(100).with_columns(pl.col("ts") + DAY)
+    for stored in (every, pl.concat([every, night]).sort("symbol", "ts")):
+        for symbols in (["AAA", "CCC"], ["BBB", "DDD", "AAA"], ["CCC"], []):
+            expected = stored.filter(pl.col("symbol").is_in(symbols)) if symbols else stored
+            assert store.read_bars(path, bar="1m", symbols=symbols).equals(expected)
+        store.write_bars(path, night, bar="1m")
 
 
 def test_several_writes_of_a_transaction_see_each_other(path: Path, tmp_path: Path) -> None:
