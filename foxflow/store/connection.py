@@ -15,7 +15,7 @@ from foxflow.store.schema import FIRST_TABLES, migrate
 WAIT_S = 30.0
 COMMAND_WIDTH = 100
 # DuckDB would take most of the machine's memory for a large import; what does not fit goes to a folder beside the file.
-WRITER_MEMORY = "512MB"
+MEMORY = "512MB"
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def transaction(path: str | Path, *, wait_s: float = WAIT_S) -> Iterator[Transac
         raise DataError(f"no store can be made at {str(path)!r}: {e}; give a path in a folder you can write to") from e
     with connect(path, read_only=False, wait_s=wait_s) as connection:
         # A block that fails skips the commit, and closing the connection rolls back.
-        connection.execute(f"set memory_limit = '{WRITER_MEMORY}'")
+        connection.execute(f"set memory_limit = '{MEMORY}'")
         connection.execute("begin")
         has_tables(connection, path)
         migrate(connection)

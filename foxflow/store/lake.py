@@ -17,7 +17,7 @@ import duckdb
 
 from foxflow.errors import DataError
 from foxflow.scratch import scratch
-from foxflow.store.connection import Transaction, connect, has_tables, within
+from foxflow.store.connection import MEMORY, Transaction, connect, has_tables, within
 from foxflow.store.schema import TABLES, source
 from foxflow.store.tables import Counts
 
@@ -37,6 +37,7 @@ def export(path: str | Path, folder: str | Path) -> dict[str, int]:
     if folder.exists():
         raise DataError(f"{str(folder)!r} is there already; give a folder that is not, or move it away")
     with connect(path, read_only=True) as con, scratch(folder.absolute().parent) as work:
+        con.execute(f"set memory_limit = '{MEMORY}'")
         if not has_tables(con, path):
             raise DataError(f"{path} holds no bars; import some first")
         lake = work / "lake"
