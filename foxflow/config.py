@@ -96,6 +96,7 @@ class Data:
 
     `stored_bar`: the length of the bars read, where `bar` is made of smaller ones; `anchor` and `outside_sessions` say
     how (see `resample.resample`; `clock` and `refuse` where nothing is said).
+    `accept`: the severe findings of `foxflow bars check` that training takes all the same, by name (`check.gate`).
     `ended`: what becomes of a symbol whose bars end without a recorded end; None refuses it (see `endings.find`).
     """
 
@@ -104,6 +105,7 @@ class Data:
     calendar: str
     symbols: tuple[str, ...] = ()
     ended: Literal["last_close"] | None = None
+    accept: tuple[str, ...] = ()
     stored_bar: str | None = None
     anchor: Literal["clock", "session"] | None = None
     outside_sessions: Literal["refuse", "drop", "join"] | None = None

@@ -17,6 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from foxflow import bars, futures, resample, store
+from foxflow.check import gate
 from foxflow.config import Config, Data, Futures
 from foxflow.errors import DataError
 from foxflow.universe import EVERYTHING, Universe
@@ -111,6 +112,8 @@ class Market:
         Of the futures among `first` (`futures.ROLL_SCHEMA`).
     n_outside
         How many stored bars outside every session were dropped by `[data] outside_sessions`.
+    accepted
+        The names of severe findings in the first known values that the experiment takes all the same.
     """
 
     first: pl.DataFrame
@@ -121,6 +124,7 @@ class Market:
     reading: Reading | None = None
     rolls: pl.DataFrame = field(default_factory=futures.ROLL_SCHEMA.to_frame)
     n_outside: int = 0
+    accepted: tuple[str, ...] = ()
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
@@ -177,7 +181,8 @@ def pull(config: Config, path: Path) -> Market:
     Raises
     ------
     DataError
-        When the store cannot be read, holds no such bars, or a bar or event is not sound.
+        When the store cannot be read, holds no such bars, a bar or event is not sound, or the bars have a severe
+        finding that the experiment does not accept.
     """
     data, contracts, interest = config.data, futures.CONTRACT_REVISION_SCHEMA.to_frame(), None
     name, symbols = data.stored_bar or data.bar, data.symbols
@@ -204,6 +209,11 @@ def pull(config: Config, path: Path) -> Market:
     if config.futures is not None:
         delays = dict.fromkeys(first["symbol"].unique(), max(delays.values()))
     _require_in_time(first, delays, bar=data.bar)
+    # A contract is thin until its turn comes: what is traded is the series made of them.
+    judged, length = (raw, name) if config.futures is None else (first, data.bar)
+    accepted = gate.require_sound(
+        judged, events, bar=length, calendar=data.calendar, accept=data.accept, where=str(path)
+    )
     corrected = raw.filter(pl.col("symbol").is_in(corrections["symbol"].unique().to_list()))
     if config.futures is not None and (len(corrections) or len(_changes(contracts))):
         corrected = raw
@@ -211,7 +221,7 @@ def pull(config: Config, path: Path) -> Market:
     if data.outside_sessions == "drop":
         dropped = len(resample.outside_sessions(raw, bar=name, calendar=data.calendar))
     universe = Universe.of(store.read_universe(path))
-    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped)
+    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted)
 
 
 def _changes(contracts: pl.DataFrame) -> pl.Series:

@@ -170,6 +170,7 @@ def _bars_metrics(pulled: Market, *, newest_cut: int) -> dict[str, Any]:
     known, every = pulled.n_corrections(newest_cut), pulled.n_corrections()
     return {
         "adjustments": pulled.adjustments(),
+        "accepted_findings": list(pulled.accepted),
         "corrections": every,
         "corrections_after_last_cut": every - known,
         "rolls": pulled.rolls.select("symbol", "ts", "old", "new", "old_price", "new_price").to_dicts(),

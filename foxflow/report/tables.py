@@ -230,11 +230,18 @@ def provenance(summary: Summary) -> str:
         "Corrections": _corrected(summary),
         **_rolled(summary.get("rolls") or []),
         **_left_out(summary.get("bars_outside_sessions") or 0),
+        "Findings accepted": _accepted(summary.get("accepted_findings")),
         "Buy-and-hold": "The same symbols in equal weights, set anew when one enters or leaves, at the same costs.",
         "Sharpe ratio": "Of session returns over a risk-free rate of 0; interval by Mertens (2002).",
         "IC": "Pooled over symbols and dates; t-statistic by Newey and West (1987), lags for overlapping outcomes.",
     }
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()) + "</dl>"
+
+
+def _accepted(found: Sequence[str] | None) -> str:
+    if not found:
+        return "No severe finding in the bars as they came." if found is not None else NOT_KNOWN
+    return f"{count(len(found), 'severe finding')}, accepted by name: {names(found, limit=6)}."
 
 
 def _adjusted(found: Mapping[str, Mapping[str, int]] | None) -> str:
