@@ -78,6 +78,7 @@ def _of_one(tape: Tape) -> Iterator[pl.DataFrame]:
     yield from values.frozen(tape)
     yield from values.copied_opens(tape)
     yield from values.close_alone(tape)
+    yield from values.spikes(tape)
     yield from spacing.spacing(tape)
     yield from gaps.gaps(tape)
     yield from clock.clock_breaks(tape)

@@ -13,8 +13,10 @@ EQUAL = 1e-5
 # A year with fewer opens says nothing about the share that are copied.
 FEWEST_OPENS = 20
 COPIED, MANY_COPIED, SOME_COPIED = 0.5, 0.25, 0.1
-# Runs of frozen bars that are named one by one.
+# Runs of frozen bars, and spikes, that are named one by one.
 NAMED = 10
+# In logarithms, and in usual ranges.
+SMALLEST_SPIKE, SPIKE = 0.1, 8.0
 
 
 def zero_prices(tape: Tape) -> Iterator[pl.DataFrame]:
@@ -129,6 +131,30 @@ def close_alone(tape: Tape) -> Iterator[pl.DataFrame]:
             "is one at its close"
         )
         yield finding(tape, (at[0], at[-1]), "close alone", "warning", detail, count=len(at))
+
+
+def spikes(tape: Tape) -> Iterator[pl.DataFrame]:
+    """Yield bars with a high or low far from open and close, by what ranges around them usually are: bad ticks."""
+    sound = tape.low > 0
+    low, high = (np.log(np.where(sound, p, 1.0)) for p in (tape.low, tape.high))
+    top = np.log(np.where(sound, np.maximum(tape.open, tape.close), 1.0))
+    bottom = np.log(np.where(sound, np.minimum(tape.open, tape.close), 1.0))
+    wick = np.maximum(high - top, bottom - low)
+    far = [i for i in np.flatnonzero(wick >= SMALLEST_SPIKE) if wick[i] >= SPIKE * _usual_range(high - low, int(i)) > 0]
+    named = sorted(far, key=lambda i: -wick[i])[:NAMED]
+    for i in sorted(named):
+        detail = (
+            f"open {tape.open[i]:g} high {tape.high[i]:g} low {tape.low[i]:g} close {tape.close[i]:g}: the range is "
+            f"{(high - low)[i] / _usual_range(high - low, int(i)):.0f} times the usual one, as of a bad tick"
+        )
+        yield finding(tape, (i, i), "spike", "warning", detail)
+    rest = [i for i in far if i not in named]
+    if rest:
+        yield finding(tape, (rest[0], rest[-1]), "spike", "warning", f"{len(rest)} more bad ticks", count=len(rest))
+
+
+def _usual_range(span: Floats, i: int) -> float:
+    return float(np.median(span[max(0, i - 20) : i + 21]))
 
 
 def _has_weekends(days: Tape) -> bool:

@@ -3,15 +3,13 @@
 It loads nothing from outside (its content security policy forbids it) and is a pure function of its inputs.
 """
 
-import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from foxflow.backtest import Book
-from foxflow.report import figures, tables
+from foxflow.report import figures, page, tables
 from foxflow.report.conclusion import Summary, standing, verdict
 from foxflow.report.figures import Figure
 from foxflow.report.text import count, day, escape, names, number, percent
@@ -19,7 +17,6 @@ from foxflow.state import GAP_LIMIT
 
 __all__ = ["verdict", "write"]
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 EQUITY_CAPTION = "Equity and drawdown at each bar's close, net of costs; a line and its number where each fold begins."
 
 
@@ -50,16 +47,7 @@ def _page(summary: Summary, book: Book, outcomes: pl.DataFrame) -> str:
         _universe(summary),
         f"<section><h2>Provenance</h2>{tables.provenance(summary)}</section>",
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark"><title>{title} · foxflow</title>\n'
-        f"<style>\n{_asset('page.css')}</style></head>\n<body><main>\n"
-        f"{_header(summary)}\n{_verdict(summary)}\n" + "\n".join(sections) + "\n</main>\n"
-        f'<script id="figures" type="application/json">{_json(drawn)}</script>\n'
-        f"<script>{_plotly()}</script>\n<script>\n{_asset('page.js')}</script>\n</body></html>\n"
-    )
+    return page.document(title, f"{_header(summary)}\n{_verdict(summary)}\n" + "\n".join(sections), drawn)
 
 
 def _figures(summary: Summary, book: Book, known_rows: pl.DataFrame) -> dict[str, Figure]:
@@ -183,19 +171,3 @@ def _plot(name: str, drawn: dict[str, Figure], caption: str = "") -> str:
     assert name in drawn
     words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f'<figure>{words}<div class="plot" id="{name}"><noscript>Figures need JavaScript.</noscript></div></figure>'
-
-
-def _json(drawn: dict[str, Figure]) -> str:
-    """Return the figures as JSON that no HTML parser can end early."""
-    text = json.dumps(drawn, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs()).replace("</script", "<\\/script")
-
-
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")

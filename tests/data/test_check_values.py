@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import daily_bars
-from real_bars import csv_daily, needs_real
+from real_bars import csv_daily, lean_daily, needs_real
 from test_check_jumps import walk
 
 from foxflow import check
@@ -105,3 +105,17 @@ def test_the_opens_of_the_sp500_are_copies_until_2006_and_those_of_the_nasdaq_ar
         csv_daily("index_daily_arch/nasdaq.csv.gz", symbol="NASDAQ", fmt="%m/%d/%Y"), bar="1d", calendar="XNYS"
     )
     assert nasdaq.select("check", "severity", "count").rows() == [("zero volume", "warning", 2)]
+
+
+def test_a_high_or_low_far_from_everything_is_a_spike() -> None:
+    assert found(patched(walk(), 50, 50, low=11.0), "spike") == [("spike", "warning", 1)]
+    many = [count for *_, count in found(patched(walk(), 40, 59, high=200.0), "spike")]
+    assert sorted(many) == [1] * 10 + [10]
+
+
+@needs_real
+def test_three_lows_of_apple_that_never_traded_are_spikes() -> None:
+    table = check.findings(lean_daily("us_equity_lean/daily_aapl.zip", symbol="AAPL"), bar="1d", calendar="XNYS")
+    spikes = table.filter(pl.col("check") == "spike")
+    assert spikes["ts"].dt.date().cast(str).to_list() == ["2009-09-21", "2010-08-31", "2011-01-03", "2017-05-12"]
+    assert "low 10.59" in spikes["detail"][0]
