@@ -86,6 +86,18 @@ def test_a_hole_between_two_fetches_is_filled_even_when_nothing_traded_in_its_la
     assert stored(tmp_path).equals(Toy.bars)
 
 
+def test_a_fetch_beside_others_asks_for_its_own_span_alone(fetch: Fetch) -> None:
+    Toy.bars = hourly("AAA", 1, 40)
+    fetch(start=at(0), end=at(10))
+    fetch(start=at(20), end=at(30))
+    Toy.asks.clear()
+    fetch(start=at(0), end=at(5))
+    assert not Toy.asks
+    fetch(start=at(12), end=at(15))
+    fetch(start=at(35), end=at(40))
+    assert [ask[2:] for ask in Toy.asks] == [(at(12), at(15)), (at(35), at(40))]
+
+
 def test_a_bar_that_is_published_late_is_not_taken_for_absent(fetch: Fetch, tmp_path: Path) -> None:
     Toy.bars = hourly("AAA", 1, 5)
     fetch(now=8)
