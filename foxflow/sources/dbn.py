@@ -74,6 +74,19 @@ class Facts:
     stamp: str = "open"
     tz: str = "UTC"
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an import should say of the file."""
+        notes = [f"DBN version {self.version}, {self.schema} of {self.dataset}"]
+        if self.stype == "continuous":
+            notes.append(
+                "continuous symbols: the vendor joined their contracts without an adjustment, so that the gap of each "
+                "roll looks like a return; import the contracts by their raw symbols, and join them on reading"
+            )
+        if self.not_found:
+            notes.append(f"asked for and not found by the vendor: {', '.join(self.not_found)}")
+        return tuple(notes)
+
 
 def is_dbn(head: bytes) -> bool:
     """Return whether a file that starts so (11 bytes do) is DBN, or the old DBZ, which `read` refuses by name."""

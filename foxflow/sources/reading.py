@@ -171,7 +171,7 @@ def _opened(content: Content, options: Options, seen: Understanding) -> Iterator
             names = ("symbol", "time", *PRICES, "volume")
             roles = columns.settle(names, file=file, chosen=None, where="its schema")
             opened = Opened(file, "dbn", "record", names, "its schema", _of_dbn(records))
-            notes = (f"DBN version {facts.version}, {facts.schema} of {facts.dataset}",)
+            notes = facts.notes
             opened = replace(opened, bar=facts.bar, stamp=facts.stamp, tz=facts.tz, notes=notes)
         else:
             names, found = columnar.read(content, stream)

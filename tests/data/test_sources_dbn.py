@@ -21,7 +21,7 @@ from databento_dbn import (
     Schema,
     SType,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foxflow.errors import DataError
@@ -195,6 +195,7 @@ def test_trades_by_the_minute_are_the_bars() -> None:
     assert by_minute.equals(found.join(by_minute.select("time"), on="time").select(by_minute.columns).sort("time"))
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -265,7 +266,15 @@ def test_a_symbol_that_changes_its_instrument_is_one_series() -> None:
     )
     content = mapping + record() + record(instrument=999, ts=OPEN + 60 * 10**9)
     assert bars(content)["symbol"].to_list() == ["ES.c.0", "ES.c.0"]
-    assert dbn.read(io.BytesIO(content), name="x")[0].stype == "continuous"
+    facts, _ = dbn.read(io.BytesIO(content), name="x")
+    assert facts.stype == "continuous"
+    assert facts.notes[0] == "DBN version 3, ohlcv-1m of GLBX.MDP3"
+    assert facts.notes[1].startswith("continuous symbols: ")
+
+
+def test_a_symbol_that_the_vendor_did_not_find_is_told() -> None:
+    facts = dbn.Facts("1m", ("ESU4",), "GLBX.MDP3", "ohlcv-1m", 3, "raw_symbol", ("ESU5",))
+    assert facts.notes[1:] == ("asked for and not found by the vendor: ESU5",)
 
 
 def test_an_instrument_id_reused_for_another_symbol_is_named_by_its_day() -> None:
