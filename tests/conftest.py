@@ -40,3 +40,21 @@ def daily_bars(
 def stocks() -> pl.DataFrame:
     """Return the embedded sample, adjusted."""
     return bars.adjust(sample.load_bars(), sample.load_events())
+
+
+_REAL_FILES = pytest.StashKey[list[tuple[str, str, str]]]()
+
+
+@pytest.fixture(scope="session")
+def real_files(request: pytest.FixtureRequest) -> list[tuple[str, str, str]]:
+    """Return the table of real files, to be filled: name, outcome, and what was said of it."""
+    return request.config.stash.setdefault(_REAL_FILES, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of real files, where they were read."""
+    table = terminalreporter.config.stash.get(_REAL_FILES, [])
+    if table:
+        terminalreporter.section("real files")
+        for name, outcome, says in table:
+            terminalreporter.line(f"{name:60}  {outcome:18}  {says[:300]}")
