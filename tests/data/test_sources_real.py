@@ -132,7 +132,7 @@ STATED = {
 }
 
 
-def first_of(table: dict[str, Any], name: str) -> Any:  # noqa: ANN401
+def first_of(table: dict[str, Any], name: str) -> Any:
     return next((value for key, value in table.items() if fnmatch.fnmatch(name, key)), None)
 
 
