@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import polars as pl
 
 from foxflow.bars import BAR_SCHEMA, TS, bar_length
@@ -128,8 +129,8 @@ def _first(con: duckdb.DuckDBPyConnection, path: str | Path, asked: _Asked) -> p
         frame = _select(con, "bars", ["rowid", *(c for c in BAR_SCHEMA if c != "symbol")], asked)
         # A join in the query, for one, would mix them up.
         if frame["rowid"].is_sorted():
-            names = [pl.repeat(name, rows, eager=True) for name, rows in counts.select("symbol", "rows").rows()]
-            named = frame.drop("rowid").insert_column(0, pl.concat(names, rechunk=True).alias("symbol"))
+            number = np.repeat(np.arange(len(counts)), counts["rows"].to_numpy())
+            named = frame.drop("rowid").insert_column(0, counts["symbol"].gather(number))
             return in_order(named.cast(BAR_SCHEMA))
     return in_order(_select(con, "bars", list(BAR_SCHEMA), asked).cast(BAR_SCHEMA))
 
