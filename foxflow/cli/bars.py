@@ -47,7 +47,8 @@ def bars_group() -> None:
     "--quarantine", is_flag=True, help="Put rows that are no bars aside, countable; else they refuse the file."
 )
 @click.option(
-    "--conflict",
+    "--on-conflict",
+    "conflict",
     type=click.Choice(["refuse", "keep", "correct"]),
     default="refuse",
     show_default=True,

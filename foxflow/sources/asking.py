@@ -11,8 +11,8 @@ from foxflow.errors import DataError
 from foxflow.sources.chunks import Opened
 from foxflow.sources.dates import Form
 from foxflow.sources.roles import Roles
-from foxflow.sources.rows import Understanding
 from foxflow.sources.staging import Order, Repeats, batches, place_of, step_of
+from foxflow.sources.understanding import Understanding
 
 _DAY_US = 86_400_000_000
 # So many multiples of a longer length are no accident of bars without trades.
@@ -57,8 +57,8 @@ def missing(
     asked = []
     if "symbol" not in roles.positions and options.symbol is None and opened.symbol is None:
         asked.append("no column symbol or ticker says whose bars these are; name it with --symbol")
-    if form.kind == "date":
-        return asked + _of_dates(opened, options, stamp=stamp, tz=tz, gaps=gaps)
+    if seen.kind == "date":
+        return asked + _of_dates(opened, seen, options, stamp=stamp, tz=tz, gaps=gaps)
     if stamp is None:
         asked.append("say whether the times are a bar's open or its close, --stamp open|close")
     if form.kind == "utc" and options.tz not in (None, "UTC"):
@@ -74,7 +74,9 @@ def missing(
     return asked
 
 
-def _of_dates(opened: Opened, options: Asked, *, stamp: str | None, tz: str | None, gaps: dict[int, int]) -> list[str]:
+def _of_dates(
+    opened: Opened, seen: Understanding, options: Asked, *, stamp: str | None, tz: str | None, gaps: dict[int, int]
+) -> list[str]:
     asked = []
     if options.bar is not None and not options.bar.endswith("d"):
         raise DataError(
@@ -82,17 +84,17 @@ def _of_dates(opened: Opened, options: Asked, *, stamp: str | None, tz: str | No
             "use --bar 1d"
         )
     n_days = int(options.bar[:-1]) if options.bar is not None else 1
-    if options.calendar is not None and options.tz is not None:
+    if options.calendar is not None and options.tz is not None and seen.day_zone is None:
         raise DataError(f"{opened.file}: --tz {options.tz} has no effect on dates beside --calendar; leave it out")
     if options.calendar is None and tz is None:
         asked.append(
             "dates do not say when a bar was complete: name the exchange whose sessions they are, as in --calendar "
             "XNYS, or the zone whose days they are, as in --tz America/New_York"
         )
-    smallest = min(gaps, default=_DAY_US)
-    if options.bar is None and smallest > 4.5 * _DAY_US:
-        days = round(smallest / _DAY_US)
-        asked.append(f"the smallest gap between dates is {days} days; say how long a bar is, as in --bar {days}d")
+    usual = max(gaps, key=lambda gap: (gaps[gap], -gap), default=_DAY_US)
+    if options.bar is None and usual > 4.5 * _DAY_US:
+        days = round(usual / _DAY_US)
+        asked.append(f"most dates are {days} days apart; say how long a bar is, as in --bar {days}d")
     if n_days > 1 and stamp is None:
         asked.append(f"say whether a date is the first or the last day of its {n_days}, --stamp open|close")
     return asked
@@ -149,7 +151,17 @@ def spacing(opened: Opened, path: Path, order: Order, kind: str, *, given: str |
     """
     smallest, usual, step = step_of(order.gaps)
     if kind == "date":
-        return given or "1d"
+        bar = given or "1d"
+        length = bar_length(bar) // timedelta(microseconds=1)
+        # Days of a week move with holidays, and hours with the clock.
+        if smallest is not None and length > _DAY_US and smallest < 0.6 * length:
+            raise _closer(opened, path, smallest, bar)
+        if smallest is not None and sum(order.gaps.values()) >= ENOUGH_GAPS and smallest > 4.5 * length:
+            raise DataError(
+                f"{opened.file}: no two dates are closer than {timedelta(microseconds=smallest)}, more than a bar of "
+                f"{bar}; give the length the bars have with --bar"
+            )
+        return bar
     if given is not None:
         length = bar_length(given) // timedelta(microseconds=1)
         if smallest is not None and smallest < length:
@@ -204,8 +216,8 @@ def _closer(opened: Opened, path: Path, gap: int, bar: str) -> DataError:
                 f"{opened.file}, {opened.unit} {row['number']}, {row['symbol']} at {row['ts']:%Y-%m-%d %H:%M:%S}Z is "
                 f"{timedelta(microseconds=gap)} after the bar before it, "
                 f"{'less than' if gap < bar_length(bar) // timedelta(microseconds=1) else 'no multiple of'} a bar of "
-                f"{bar}; mend "
-                "the time, or give the length the bars have with --bar"
+                f"{bar}; mend the time, or give the length the bars have with --bar"
+                f"{', or the zone whose midnights these are with --tz' if bar.endswith('d') else ''}"
             )
         before = frame.tail(1)
     raise AssertionError(gap)

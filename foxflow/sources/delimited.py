@@ -138,6 +138,9 @@ def _as_numbers(text: str, layout: Layout, numeric: Sequence[int], n_lines: int)
 
 def _as_text(text: str, layout: Layout, number: int, *, file: str, n_bytes: int) -> Chunk:
     lines = pl.Series("text", text[:-1].split("\n"), dtype=pl.String)
+    if "\ufeff" in text:
+        # Files with a byte order mark, one behind another.
+        lines = lines.str.strip_prefix("\ufeff")
     numbers = pl.int_range(number, number + len(lines), eager=True)
     separator = layout.separator
     blank = lines.str.strip_chars(f"{separator}; \t") == ""

@@ -8,7 +8,8 @@ from foxflow.errors import DataError
 from foxflow.sources.table import Table
 
 # What stands for no value, in lower case.
-NOTHING = ("", "null", "nan", "n/a", "na", "#n/a", "none", "nil", "-", "--", "—", "\\n", "?")
+_NULLS = ("null", "<null>", "nan", "nat", "n/a", "n.a.", "na", "<na>", "#n/a", "#n/a n/a", "none", "nil")
+NOTHING = ("", *_NULLS, "-", "--", "—", ".", "?", "\\n")
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 # No group of thousands starts with a zero.
 _GROUPED = r"^[+-]?[1-9]\d{0,2}(?:M\d{3})+$"
@@ -145,7 +146,7 @@ def is_nothing(text: pl.Series) -> pl.Series:
 
 def _bare(text: pl.Series) -> pl.Series:
     """Return texts without currency signs and the spaces and apostrophes that stand between thousands."""
-    text = text.str.strip_chars().str.replace(r"^([+-]?)[$€£¥]", "${1}")
+    text = text.str.strip_chars().str.replace(r"^([+-]?)[$€£¥]", "${1}").str.replace("\u2212", "-", literal=True)
     return text.str.replace_all(rf"(\d){_SPACES}(\d{{3}})", "${1}${2}").str.replace_all(
         rf"(\d){_SPACES}(\d{{3}})", "${1}${2}"
     )

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
-from foxflow.bars import PRICES, bar_length
+from foxflow.bars import PRICES, bar_length, exchange
 from foxflow.errors import DataError
 from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, remarks, rows, staging
 from foxflow.sources import roles as columns
@@ -18,9 +18,9 @@ from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
 from foxflow.sources.clock import Clock
 from foxflow.sources.content import Content, identify
 from foxflow.sources.roles import Roles
-from foxflow.sources.rows import Understanding
 from foxflow.sources.staging import Order, Repeats, Writer
 from foxflow.sources.table import Table
+from foxflow.sources.understanding import Understanding
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of the file read so far, and all of them."""
@@ -220,6 +220,7 @@ def _staged(
             day=options.date,
             decimal=options.decimal or ("." if content.kind == "jsonl" else None),
             divisor=_divisor(options.scale, opened.file),
+            zone=lambda: _zone(options),
         ):
             placed, lost = _placed(part.frame, clock, options)
             order.add(placed)
@@ -243,12 +244,12 @@ def _staged(
             (folder / f"{done}.parquet").unlink()
     asked = missing(opened, roles, seen, options, stamp=stamp, tz=tz, gaps=tidied.gaps, repeats=repeats)
     assert seen.form is not None
-    is_date = seen.form.kind == "date"
+    is_date = seen.kind == "date"
     day_tz = (tz or "UTC") if is_date and options.calendar is None else None
     asked += conflicts(opened, repeats, tz=tz, day_tz=day_tz, form=seen.form)
     if asked:
         raise DataError(f"{opened.file}: {'; '.join(asked)}")
-    bar = spacing(opened, raw, tidied, seen.form.kind, given=options.bar or opened.bar)
+    bar = spacing(opened, raw, tidied, seen.kind, given=options.bar or opened.bar)
     shift = bar_length(bar) if stamp == "open" and not is_date else timedelta(0)
     kept = {
         role: opened.names[p].replace("\n", "/") if opened.names else str(p + 1) for role, p in roles.positions.items()
@@ -259,7 +260,7 @@ def _staged(
         format=content.kind,
         bar=bar,
         stamp=stamp or "close",
-        tz=tz or ("UTC" if seen.form.kind == "utc" else None),
+        tz=tz or ("UTC" if seen.kind == "utc" else None),
         order=tidied,
         shift=shift,
         columns=kept,
@@ -289,6 +290,14 @@ def _told(opened: Opened, roles: Roles, options: Options) -> tuple[str | None, s
     if opened.bar is not None and options.bar is not None and bar_length(options.bar) != bar_length(opened.bar):
         raise DataError(f"{opened.file} says that its bars are {opened.bar}, against --bar {options.bar}; leave it out")
     return options.stamp or stamp, options.tz or tz
+
+
+def _zone(options: Options) -> str | None:
+    """Return the zone whose midnights are days: the one that the user named, or the exchange's."""
+    if options.tz is not None or options.calendar is None:
+        return options.tz
+    day = date(2024, 1, 2)
+    return str(exchange(options.calendar, day, day).tz)
 
 
 def _days(bar: str | None) -> int:

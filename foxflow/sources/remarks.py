@@ -9,8 +9,8 @@ from foxflow.sources import staging
 from foxflow.sources.asking import refuse_faults
 from foxflow.sources.chunks import Opened
 from foxflow.sources.roles import Roles
-from foxflow.sources.rows import Understanding
 from foxflow.sources.staging import Order, Repeats
+from foxflow.sources.understanding import Understanding
 
 
 def aside(

@@ -1,20 +1,20 @@
 """From a file's columns to rows of time, symbol, prices and volume: what a row does not bear out becomes a fault."""
 
-import datetime as dt
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import polars as pl
 
-from foxflow.bars import PRICES, SYMBOL, SYMBOL_WORDS
+from foxflow.bars import PRICES, SYMBOL, SYMBOL_WORDS, TS
 from foxflow.errors import DataError, unknown
-from foxflow.sources import dates, numbers
+from foxflow.sources import numbers
 from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
-from foxflow.sources.dates import Form
 from foxflow.sources.numbers import Style
 from foxflow.sources.roles import Roles
+from foxflow.sources.stamps import days_of, times_of
 from foxflow.sources.table import Table
+from foxflow.sources.understanding import Understanding
 
 # More is no bad row here and there: the file was not understood.
 MOST_FAULTS = 200_000
@@ -42,23 +42,6 @@ class Rows:
     n_bytes: int
 
 
-@dataclass
-class Understanding:
-    """What the first rows settled, and what was found on the way."""
-
-    style: Style | None = None
-    form: Form | None = None
-    symbols: set[str] = field(default_factory=set)
-    n_faults: int = 0
-    n_mended_by_adjusted: int = 0
-    n_unknown_volumes: int = 0
-    n_inexact_volumes: int = 0
-    has_negative: bool = False
-    example: str | None = None
-    clock_digits: int | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 def read(
     opened: Opened,
     roles: Roles,
@@ -69,8 +52,11 @@ def read(
     day: str | None,
     decimal: str | None,
     divisor: float,
+    zone: Callable[[], str | None],
 ) -> Iterator[Rows]:
     """Yield the rows of a file, and note in `seen` what was understood.
+
+    `zone`: gives the zone whose midnights are days, where one is known.
 
     Raises
     ------
@@ -85,18 +71,9 @@ def read(
         seen.notes += chunk.notes
         values, reasons = _values(table, roles, seen, decimal=decimal, divisor=divisor)
         nothing = _says_nothing(values, reasons)
-        written = table.frame[str(roles.positions["ts"])]
-        if isinstance(written.dtype, pl.Date | pl.Datetime) and "clock" not in roles.positions:
-            time, times, untimely = written, *_typed(table, written, seen)
-        else:
-            time = _time(table, roles, opened, seen)
-            if seen.form is None:
-                known = ~nothing & _has_digits(time)
-                if not known.any():
-                    raise DataError(f"{opened.file} has no row with a time and prices; expected at least one bar")
-                seen.example = time.filter(known)[0]
-                seen.form = dates.settle(table.filter(known), time.filter(known), declared=date_format, day=day)
-            times, untimely = dates.parse(time, seen.form)
+        time, times, untimely = times_of(table, roles, opened, seen, nothing, date_format=date_format, day=day)
+        if times.dtype == TS:
+            times, untimely = days_of(times, untimely, seen, zone)
         symbols, unnamed = _symbols(table, roles, opened, symbol, seen)
         frame = pl.DataFrame({"number": chunk.numbers, "symbol": symbols, "time": times, **values})
         reason = pl.select(
@@ -178,75 +155,6 @@ def _values(
         )
         values[role] = value / divisor if role != "volume" and divisor != 1 else value
     return values, reasons
-
-
-def _time(table: Table, roles: Roles, opened: Opened, seen: Understanding) -> pl.Series:
-    """Return the times as text, a date and a time of day joined."""
-    text = _written(table, table.frame[str(roles.positions["ts"])])
-    if "clock" not in roles.positions:
-        return text
-    clock = _written(table, table.frame[str(roles.positions["clock"])]).str.strip_chars()
-    if clock.str.contains(r"^\d+$").all():
-        # Written as a number, 9:30 has lost its leading zero.
-        if seen.clock_digits is None:
-            seen.clock_digits = _clock_digits(table, roles, opened, clock)
-        clock = clock.str.zfill(seen.clock_digits)
-        if seen.clock_digits == 2:
-            clock += ":00"
-        clock = clock.str.replace(r"^(\d\d)(\d\d)(\d\d)?$", "${1}:${2}:${3}").str.strip_suffix(":")
-    return text.str.strip_chars().str.replace(r"[ T]00:00(:00(\.0+)?)?$", "") + " " + clock
-
-
-def _clock_digits(table: Table, roles: Roles, opened: Opened, clock: pl.Series) -> int:
-    """Return how many digits a time of day has that is written as a number: hours, or with minutes, or seconds too."""
-    longest = int(clock.str.len_chars().max() or 0)  # type: ignore[arg-type]
-    if longest > 2:
-        return 4 if longest <= 4 else 6
-    if bool((clock.cast(pl.Int64) > 24).any()):
-        return 4
-    name = opened.names[roles.positions["clock"]] if opened.names else ""
-    if "hour" not in name.lower():
-        table.refuse(f"times of day such as {clock[0]!r} may be hours or minutes; write them as in 09:30")
-    return 2
-
-
-def _typed(table: Table, column: pl.Series, seen: Understanding) -> tuple[pl.Series, pl.Series]:
-    """Return times that are typed as such, in microseconds, and where there is none."""
-    if column.dtype == pl.Date:
-        seen.form = seen.form or Form("date", "typed")
-        return column, column.is_null()
-    assert isinstance(column.dtype, pl.Datetime)
-    us = column.dt.cast_time_unit("us")
-    seen.example = seen.example or next((str(v) for v in column.drop_nulls().head(1)), None)
-    table.refuse_where(
-        (us.dt.cast_time_unit("ns") != column.dt.cast_time_unit("ns")).fill_null(value=False),
-        column,
-        "time {} is finer than a microsecond; round it",
-    )
-    if seen.form is None:
-        # Bars that all start at midnight, in the zone they are written in, are days.
-        midnight = bool((us.dt.time() == dt.time(0)).all())
-        seen.form = Form("date" if midnight else "local" if column.dtype.time_zone is None else "utc", "typed")
-    if seen.form.kind == "date":
-        off = (us.dt.time() != dt.time(0)).fill_null(value=False)
-        return pl.select(pl.when(~off).then(us.dt.date())).to_series(), us.is_null() | off
-    return us.dt.convert_time_zone("UTC") if seen.form.kind == "utc" else us, us.is_null()
-
-
-def _written(table: Table, column: pl.Series) -> pl.Series:
-    kind = column.dtype
-    if kind == pl.String or kind.is_integer():
-        return column.cast(pl.String)
-    if kind.is_float():
-        whole = (column == column.floor()).fill_null(value=True).all()
-        return column.cast(pl.Int64, strict=False).cast(pl.String) if whole else column.cast(pl.String)
-    if kind == pl.Date:
-        return column.dt.to_string("%Y-%m-%d")
-    if kind == pl.Time:
-        return column.dt.to_string("%H:%M:%S%.f")
-    if not isinstance(kind, pl.Datetime | pl.Categorical | pl.Enum):
-        table.refuse(f"the column of times is {kind}; expected dates, times, text or numbers of an epoch")
-    return column.dt.to_string("%Y-%m-%d %H:%M:%S%.f") if isinstance(kind, pl.Datetime) else column.cast(pl.String)
 
 
 def _symbols(
@@ -338,10 +246,6 @@ def _quoted(column: pl.Series) -> pl.Series:
     """Return the word that stands for nothing, in quotes; empty where nothing is written."""
     text = column.cast(pl.String).fill_null("")
     return pl.select(pl.when(text == "").then(pl.lit("")).otherwise(pl.format(" ({})", text))).to_series()
-
-
-def _has_digits(text: pl.Series) -> pl.Series:
-    return text.str.contains(r"\d").fill_null(value=False)
 
 
 def _says_nothing(values: Mapping[str, pl.Series], reasons: Mapping[str, pl.Series]) -> pl.Series:
