@@ -1,12 +1,12 @@
 """What a file leaves open is asked for, all at once; what contradicts itself is refused with its place."""
 
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Protocol
 
 import polars as pl
 
-from foxflow.bars import bar_length
+from foxflow.bars import bar_length, exchange
 from foxflow.errors import DataError
 from foxflow.sources.chunks import Opened
 from foxflow.sources.dates import Form
@@ -85,7 +85,12 @@ def _of_dates(
         )
     n_days = int(options.bar[:-1]) if options.bar is not None else 1
     if options.calendar is not None and options.tz is not None and seen.day_zone is None:
-        raise DataError(f"{opened.file}: --tz {options.tz} has no effect on dates beside --calendar; leave it out")
+        # Sessions have the zone of their exchange; to name it too contradicts nothing.
+        zone = str(exchange(options.calendar, date(2024, 1, 2), date(2024, 1, 31)).tz)
+        if options.tz != zone:
+            raise DataError(
+                f"{opened.file}: --tz {options.tz} beside --calendar {options.calendar}, whose zone is {zone}; leave it out"
+            )
     if options.calendar is None and tz is None:
         asked.append(
             "dates do not say when a bar was complete: name the exchange whose sessions they are, as in --calendar "
