@@ -89,7 +89,7 @@ def _of_dates(
         zone = str(exchange(options.calendar, date(2024, 1, 2), date(2024, 1, 31)).tz)
         if options.tz != zone:
             raise DataError(
-                f"{opened.file}: --tz {options.tz} beside --calendar {options.calendar}, whose zone is {zone}; leave it out"
+                f"{opened.file}: --tz {options.tz} beside --calendar {options.calendar} of {zone}; leave --tz out"
             )
     if options.calendar is None and tz is None:
         asked.append(
