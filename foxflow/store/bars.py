@@ -91,8 +91,9 @@ class _Asked:
         """Return conditions in SQL, each with the value of its parameter, by the name of that."""
         found: dict[str, tuple[str, object]] = {"bar": ("bar = $bar", self.bar)}
         if self.symbols:
-            # `in` would be planned as a join, after which rows come in another order. By the range, blocks are skipped.
-            found["symbols"] = ("list_contains($symbols, symbol)", list(self.symbols))
+            # `in` and `list_contains` are planned as a join, after which rows come in another order than they lie in. By
+            # the range, blocks are skipped.
+            found["symbols"] = ("list_position($symbols, symbol) > 0", list(self.symbols))
             found["lowest"] = ("symbol >= $lowest", min(self.symbols))
             found["highest"] = ("symbol <= $highest", max(self.symbols))
         if self.as_of is not None:
