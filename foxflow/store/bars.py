@@ -91,8 +91,8 @@ class _Asked:
         """Return conditions in SQL, each with the value of its parameter, by the name of that."""
         found: dict[str, tuple[str, object]] = {"bar": ("bar = $bar", self.bar)}
         if self.symbols:
-            # `in` and `list_contains` are planned as a join, after which rows come in another order than they lie in. By
-            # the range, blocks are skipped.
+            # `in` and `list_contains` are planned as a join, after which rows come in another order than they lie in.
+            # By the range, blocks are skipped.
             found["symbols"] = ("list_position($symbols, symbol) > 0", list(self.symbols))
             found["lowest"] = ("symbol >= $lowest", min(self.symbols))
             found["highest"] = ("symbol <= $highest", max(self.symbols))
