@@ -93,11 +93,11 @@ def find(lines: Sequence[str], *, file: str, names: Sequence[str] | None = None)
     return replace(layout, names=tuple(names))
 
 
-def _fit(lines: Sequence[str], separator: str, at: int) -> tuple[bool, int, int, int]:
-    """Return how well a header fits: whether rows below have as many fields, how early, how many, and how wide."""
+def _fit(lines: Sequence[str], separator: str, at: int) -> tuple[bool, int, bool, int, int]:
+    """Return how well a header fits: whether rows below are as wide, how early, by no blank, how many, how wide."""
     n = len(fields(lines[at], separator))
     n_rows = sum(len(fields(line, separator)) == n for line in lines[at + 1 : at + 30])
-    return n_rows > 0, -at, n_rows, n
+    return n_rows > 0, -at, separator != " ", n_rows, n
 
 
 def _header_line(lines: Sequence[str], separator: str) -> int | None:

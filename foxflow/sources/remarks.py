@@ -17,8 +17,9 @@ def aside(
     faults: pl.DataFrame, order: Order, opened: Opened, *, seen: Understanding, roles: Roles, is_quarantined: bool
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return the rows put aside and what to say of them; bad rows refuse the file unless told otherwise."""
-    newest = order.last_number
-    # Words below the last bar are a footer; among bars they are a fault.
+    # Words below the last row are a footer; among rows they are a fault.
+    rows = faults.filter(pl.col("kind") == "bad")["number"]
+    newest = max([order.last_number, *rows.tail(1)])
     kind = (
         pl.when((pl.col("kind") == "words") & (pl.col("number") > newest))
         .then(pl.lit("footer"))
