@@ -55,7 +55,7 @@ def _profiles(tape: Tape) -> tuple[Ints, Floats]:
     number = np.cumsum(np.diff(day, prepend=day[0]) != 0)
     hour = local // HOUR_US % HOURS
     sound = tape.low > 0
-    span = np.log(np.where(sound, tape.high, 1.0) / np.where(sound, tape.low, 1.0))
+    span = np.log(np.where(sound, tape.high, 1.0)) - np.log(np.where(sound, tape.low, 1.0))
     total = np.bincount(number * HOURS + hour, weights=span, minlength=len(first) * HOURS).reshape(-1, HOURS)
     whole = total.sum(axis=1, keepdims=True)
     n_bars = np.bincount(number)

@@ -127,14 +127,17 @@ def _expected(days: Tape) -> Floats:
 
 def _log(price: Floats, before: Floats) -> Floats:
     sound = (price > 0) & (before > 0)
-    return np.log(np.where(sound, price, 1.0) / np.where(sound, before, 1.0))
+    return np.log(np.where(sound, price, 1.0)) - np.log(np.where(sound, before, 1.0))
 
 
 def _measured(days: Tape, at: int, gap: float, move: float) -> Jump:
     first = max(1, at - AROUND)
     gaps = np.abs(_log(days.open[first:at], days.close[first - 1 : at - 1]))
     span = slice(max(0, at - AROUND), at + AFTER + 1)
-    ranges, value = _log(days.high[span], days.low[span]), days.close[span] * days.volume[span]
+    ranges = _log(days.high[span], days.low[span])
+    # What no market is worth may be more than a float holds.
+    with np.errstate(over="ignore"):
+        value = days.close[span] * days.volume[span]
     here = at - span.start
     levels = days.close[max(0, at - AFTER) : at], days.close[at : at + AFTER]
     level = _ratio(_median(levels[1]), _median(levels[0]))
@@ -229,7 +232,8 @@ def _is_back(jump: Jump, back: Jump) -> bool:
     opposite = abs(jump.gap + back.gap) <= max(0.05, 3 * usual, 0.1 * abs(jump.gap))
     strong = abs(jump.gap) >= max(math.log(1.8), 6 * usual) and min(jump.ticks, back.ticks) > COARSE
     # The bars between are in the other unit with their closes too, else it is one wild bar.
-    whole = back.before > 0 and abs(math.log(back.before / jump.before) - jump.gap) <= 0.5 * abs(jump.gap)
+    inside = math.log(back.before) - math.log(jump.before) if min(back.before, jump.before) > 0 else math.nan
+    whole = abs(inside - jump.gap) <= 0.5 * abs(jump.gap)
     return opposite and strong and whole and back.at - jump.at <= LONGEST_BLOCK
 
 
@@ -237,7 +241,7 @@ def _block(block: Block) -> pl.DataFrame:
     jump, back = block.jump, block.back
     check = "unit jump" if _is_unit(jump.gap) else "split block"
     detail = (
-        f"prices of {jump.day} to {block.last_day} are those before and after {_times(math.exp(jump.gap))} "
+        f"prices of {jump.day} to {block.last_day} are those before and after {_times(jump.gap)} "
         f"({jump.before:g}, then {jump.open:g}, then {back.open:g}): "
         + ("another unit" if check == "unit jump" else "a split applied to them alone, or another unit")
     )
@@ -247,7 +251,7 @@ def _block(block: Block) -> pl.DataFrame:
 
 def _judged(jump: Jump, moves: Moves) -> Iterator[pl.DataFrame]:
     shared = moves.share(jump.ts, jump.gap)
-    where = f"close {jump.before:g} then open {jump.open:g}, {_times(math.exp(jump.gap))}"
+    where = f"close {jump.before:g} then open {jump.open:g}, {_times(jump.gap)}"
     real = f"close {jump.close:g}: a real move, or an event that is not recorded"
     if _is_unit(jump.gap):
         what = "another unit from here on, as pence for pounds, or another instrument"
@@ -272,14 +276,16 @@ def _is_unit(gap: float) -> bool:
     return abs(abs(gap) - UNIT) <= UNIT_WIDTH or abs(abs(gap) - 1.5 * UNIT) <= UNIT_WIDTH
 
 
-def _times(factor: float) -> str:
-    return f"times {factor:.4g}" if factor >= 1 else f"divided by {1 / factor:.4g}"
+def _times(gap: float) -> str:
+    """Return a logarithm as the factor it is; beyond e^700 numbers end."""
+    factor = math.exp(min(abs(gap), 700.0))
+    return f"times {factor:.4g}" if gap >= 0 else f"divided by {factor:.4g}"
 
 
 def _named(gap: float) -> str:
     ratio, off = _nearest(gap)
     if off > 0.1:
-        return f"a split or merger of shares, prices {_times(math.exp(gap))},"
+        return f"a split or merger of shares, prices {_times(gap)},"
     return f"a split of {ratio:.3g} for 1" if gap < 0 else f"a reverse split of 1 for {1 / ratio:.3g}"
 
 
@@ -318,8 +324,7 @@ def _is_torn(tape: Tape) -> Mask:
 def _torn(tape: Tape, torn: Mask) -> Iterator[pl.DataFrame]:
     at = np.flatnonzero(torn)
     if len(at):
-        factor = tape.high[at[0]] / tape.low[at[0]]
-        detail = (
-            f"low {tape.low[at[0]]:g} and high {tape.high[at[0]]:g} in one bar, {_times(factor)}: two units in one row"
-        )
+        low, high = float(tape.low[at[0]]), float(tape.high[at[0]])
+        factor = _times(math.log(high) - math.log(low))
+        detail = f"low {low:g} and high {high:g} in one bar, {factor}: two units in one row"
         yield finding(tape, (at[0], at[-1]), "unit jump", "severe", detail, count=len(at))

@@ -15,6 +15,8 @@ FEWEST_OPENS = 20
 COPIED, MANY_COPIED, SOME_COPIED = 0.5, 0.25, 0.1
 # Runs of frozen bars, and spikes, that are named one by one.
 NAMED = 10
+# Bars that repeat prices and volume for so long are a feed that stands still.
+STOOD_STILL = 20
 # In logarithms, and in usual ranges.
 SMALLEST_SPIKE, SPIKE = 0.1, 8.0
 
@@ -73,7 +75,7 @@ def frozen(tape: Tape) -> Iterator[pl.DataFrame]:
     named = at[np.argsort(-lengths[at], kind="stable")[:NAMED]]
     for n in sorted(named):
         first, last = starts[n] - 1, starts[n] + lengths[n] - 1
-        traded = moved[starts[n] : last + 1].all()
+        traded = lengths[n] >= STOOD_STILL and moved[starts[n] : last + 1].all()
         price = f"{lengths[n] + 1} bars of {tape.day(first)} to {tape.day(last)} have the same prices, close "
         price += f"{tape.close[first]:g}"
         if traded:

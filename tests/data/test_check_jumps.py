@@ -112,6 +112,12 @@ def test_a_jump_at_the_very_ends_and_two_bars_alone_do_not_fail() -> None:
     assert found(walk(at=119, factor=1 / 2)) == [("possible split", "severe", "2024-04-29")]
 
 
+def test_prices_no_market_has_end_in_findings_and_not_in_overflow() -> None:
+    for low in (5e-324, 1e-300):
+        bars = daily_bars([1e300] * 30 + [low] * 3 + [1e300] * 30)
+        assert ("split block", "severe", "2024-01-31") in found(bars)
+
+
 def test_the_sample_has_no_severe_finding() -> None:
     table = check.findings(sample.load_bars(), bar="1d", events=sample.load_events(), calendar=sample.CALENDAR)
     assert table.filter(pl.col("severity") == "severe").rows() == []

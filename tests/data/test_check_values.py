@@ -64,6 +64,7 @@ def test_a_frozen_stretch_is_one_finding_severe_where_the_volume_repeats_too() -
     assert found(halted, "frozen") == [("frozen", "warning", 500)]
     stuck = patched(walk(n=700), 60, 559, price=100.0, volume=123.0)
     assert found(stuck, "frozen") == [("frozen", "severe", 500)]
+    assert found(patched(walk(), 60, 75, price=100.0, volume=123.0), "frozen") == [("frozen", "warning", 16)]
     detail = check.findings(stuck, bar="1d").filter(pl.col("check") == "frozen")["detail"][0]
     assert "500 bars of 2024-03-01 to 2025-07-13" in detail
 

@@ -145,7 +145,7 @@ def test_a_cut_sees_what_replaying_the_days_up_to_it_would_have_left(
 
 def test_events_count_for_a_symbol_from_its_second_bar_to_its_last(tmp_path: Path) -> None:
     path = tmp_path / "bars.duckdb"
-    both = pl.concat([daily_bars([10.0] * 4), daily_bars([10.0] * 4, symbol="BBB", start=2)])
+    both = pl.concat([daily_bars([10.0, 10.0, 10.0, 4.5]), daily_bars([10.0] * 4, symbol="BBB", start=2)])
     store.write_bars(path, both, bar="1d")
     rows = [
         ("AAA", day(0), "dividend", 1.0),
