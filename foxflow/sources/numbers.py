@@ -77,8 +77,10 @@ def _place(table: Table, texts: list[pl.Series], value: str) -> str:
     return f"{table.file}, {table.unit} {table.numbers[min(rows)]}"
 
 
-def refuse_doubtful(prices: list[pl.Series], volume: pl.Series | None, *, file: str) -> None:
+def refuse_doubtful(prices: list[pl.Series], volume: pl.Series | None, *, file: str, is_european: bool) -> None:
     """Refuse texts that two habits read as different numbers, where `settle` would see nothing to settle.
+
+    `is_european`: whether fields are separated as where the comma is the decimal mark, so that a point may be none.
 
     Raises
     ------
@@ -92,17 +94,21 @@ def refuse_doubtful(prices: list[pl.Series], volume: pl.Series | None, *, file: 
             f"{file}: {quoted[0]!r} is a price of thousands, or of points and 32nds as bonds are quoted, and no number "
             "in the file tells which; say that it is of thousands with --decimal ., or write decimals"
         )
-    if volume is None:
-        return
     grouped = _GROUPED.replace("M", r"\.")
-    points, volumes = texts.filter(texts.str.contains(".", literal=True)), volume.str.strip_chars()
-    written = volumes.filter(volumes.str.contains(".", literal=True))
-    if not len(written) or texts.str.contains(",", literal=True).any() or volumes.str.contains(r"^\d{4,}$").any():
+    points = texts.filter(texts.str.contains(".", literal=True))
+    if texts.str.contains(",", literal=True).any() or not points.str.contains(grouped).all():
         return
-    if written.str.contains(grouped).all() and points.str.contains(grouped).all():
+    volumes = pl.Series(dtype=pl.String) if volume is None else volume.str.strip_chars()
+    written = volumes.filter(volumes.str.contains(".", literal=True))
+    doubtful = written.head(1)
+    if not written.str.contains(grouped).all() or volumes.str.contains(r"^\d{4,}$").any():
+        doubtful = doubtful.clear()
+    if not len(doubtful) and is_european and not len(written) and not texts.str.contains(r"^[+-]?\d{4}").any():
+        doubtful = points.head(1)
+    for value in doubtful:
         raise DataError(
-            f"{file}: a volume such as {written[0]!r} is a thousand times larger with a point between thousands than "
-            "with a decimal point, and no number in the file tells which; say it with --decimal . or --decimal ,"
+            f"{file}: a number such as {value!r} is a thousand times larger with a point between thousands than with a "
+            "decimal point, and no number in the file tells which; say it with --decimal . or --decimal ,"
         )
 
 

@@ -146,7 +146,7 @@ def _opened(content: Content, options: Options, seen: Understanding) -> Iterator
             if options.decimal is None:
                 texts_of = [sample.frame[str(roles.positions[p])] for p in PRICES]
                 volume = sample.frame[str(roles.positions["volume"])] if "volume" in roles.positions else None
-                numbers.refuse_doubtful(texts_of, volume, file=file)
+                numbers.refuse_doubtful(texts_of, volume, file=file, is_european=layout.separator == ";")
             found = delimited.chunks(
                 _again(first, texts),
                 layout,
