@@ -9,7 +9,7 @@ import polars as pl
 from foxflow.bars import bar_length, exchange
 from foxflow.errors import DataError
 from foxflow.sources.chunks import Opened
-from foxflow.sources.dates import Form
+from foxflow.sources.forms import Form
 from foxflow.sources.roles import Roles
 from foxflow.sources.staging import Order, Repeats, batches, place_of, step_of
 from foxflow.sources.understanding import Understanding

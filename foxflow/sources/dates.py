@@ -1,23 +1,17 @@
 """Dates and times as people write them, into calendar dates, local times or instants in UTC."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import time
-from typing import Literal
+from dataclasses import replace
+from datetime import time, timedelta
 
 import polars as pl
 
 from foxflow.errors import DataError
+from foxflow.sources import epochs
+from foxflow.sources.forms import NUMBERS, ORDERS, Form, Kind
 from foxflow.sources.table import Table
 
-Kind = Literal["date", "local", "utc"]
-# What --date-format accepts beside a pattern of strftime.
-ORDERS = ("dmy", "mdy", "ymd")
-NUMBERS = ("epoch-s", "epoch-ms", "epoch-us", "epoch-ns", "excel", "day-ms")
-_PER_SECOND = {"epoch-s": 1, "epoch-ms": 10**3, "epoch-us": 10**6, "epoch-ns": 10**9}
-_DAY_US = 86_400_000_000
-# Excel counts days from here, as if 1900 had been a leap year; from 1970 to 2119, so that a count is no plain number.
-_EXCEL_ZERO_DAYS, _EXCEL = 25_569, (25_569, 80_400)
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATES = {
     "iso": r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})",
@@ -32,36 +26,9 @@ _TIME = (
 )
 _OFFSET = r"(?: ?(?P<z>Z|z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?"
 _WEEKDAY = r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? "
+_OFFSET_END = re.compile(r"(?:Z|[+-]\d{2}:?\d{2})$")
 # What most files hold, and Polars parses many times faster than a regular expression.
 _FAST = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d", "%Y%m%d")
-
-
-@dataclass(frozen=True)
-class Form:
-    """How a file writes its times.
-
-    Attributes
-    ----------
-    kind
-        What is written: a `date`, a `local` time, or an instant in `utc` (an offset, an epoch).
-    date
-        The way of a date (a key of the patterns here), or one of `NUMBERS`, `epoch` (unit by size) or `pattern`.
-    order
-        Of a numeric date: day, month and year.
-    pattern
-        A pattern of strftime: the user's, or one that parses this form faster.
-    day
-        The date of milliseconds since midnight.
-    notes
-        What was settled by evidence, for the reader of a report.
-    """
-
-    kind: Kind
-    date: str
-    order: str = "ymd"
-    pattern: str | None = None
-    day: str | None = None
-    notes: tuple[str, ...] = ()
 
 
 def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | None) -> Form:
@@ -74,7 +41,6 @@ def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | No
     DataError
         When the rows fit no form, or two that give different dates, naming line and option.
     """
-    text = _clean(text)
     if declared is not None and declared not in (*ORDERS, *NUMBERS):
         if "%" not in declared:
             table.refuse(
@@ -82,14 +48,15 @@ def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | No
                 "%d.%m.%Y %H:%M"
             )
         return _declared_pattern(table, text, declared)
-    numeric = bool(text.str.contains(r"^\d+(\.\d+)?$").all())
-    if declared in NUMBERS or (numeric and declared is None):
-        found = _numeric(table, text, declared=declared, day=day)
-        if found is not None:
-            return found
     plain = _plain(text) if declared is None else None
     if plain is not None:
         return plain
+    text = _clean(text)
+    numeric = bool(text.str.contains(r"^\d+(\.\d+)?$").all())
+    if declared in NUMBERS or (numeric and declared is None):
+        found = epochs.settle(table, text, declared=declared, day=day)
+        if found is not None:
+            return found
     form = _written(table, text, declared)
     text = text.filter(_matches(text, form.date))
     clock, offset, _ = _clock_offset(text, form)
@@ -100,13 +67,13 @@ def settle(table: Table, text: pl.Series, *, declared: str | None, day: str | No
 
 def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
     """Return times (Date; or Datetime in microseconds, UTC where `utc`), and where a text is none of them."""
-    text = _clean(text)
     if form.pattern is not None:
         values = _patterned(text, form.pattern, form.kind)
         if form.date == "pattern" or not values.null_count():
             return values, values.is_null()
+    text = _clean(text)
     if form.date == "epoch" or form.date in NUMBERS:
-        return _from_numbers(text, form)
+        return epochs.parse(text, form)
     date, clock, bad = _components(text, form)
     if form.kind == "date":
         if clock.is_not_null().any():
@@ -119,21 +86,6 @@ def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
         local -= offset.cast(pl.Int64) * 1_000_000
     moments = _where(~bad, local).cast(pl.Datetime("us"))
     return moments.dt.replace_time_zone("UTC") if form.kind == "utc" else moments, bad
-
-
-def units_of(text: pl.Series) -> pl.Series:
-    """Return the unit of each epoch by its size: no two units fit dates of 1973 to 5138 at once."""
-    size = text.str.split(".").list.first().cast(pl.Int64, strict=False)
-    return pl.select(
-        pl.when(size >= 10**17)
-        .then(pl.lit("epoch-ns"))
-        .when(size >= 10**14)
-        .then(pl.lit("epoch-us"))
-        .when(size >= 10**11)
-        .then(pl.lit("epoch-ms"))
-        .when(size >= 10**8)
-        .then(pl.lit("epoch-s"))
-    ).to_series()
 
 
 def _clean(text: pl.Series) -> pl.Series:
@@ -153,25 +105,48 @@ def _declared_pattern(table: Table, text: pl.Series, pattern: str) -> Form:
 
 
 def _patterned(text: pl.Series, pattern: str, kind: Kind) -> pl.Series:
+    ends = _OFFSET_END.search(pattern)
     try:
         if kind == "date":
             return text.str.to_date(pattern, strict=False)
         values = text.str.to_datetime(pattern, time_unit="us", strict=False)
     except pl.exceptions.PolarsError as e:
         raise DataError(f"--date-format {pattern!r}: {str(e).splitlines()[0]}") from e
+    if kind == "utc" and ends is not None:
+        return (values - _offset_of(ends[0])).dt.replace_time_zone("UTC")
     return values.dt.convert_time_zone("UTC") if kind == "utc" else values
 
 
 def _plain(text: pl.Series) -> Form | None:
     """Return the form of ISO times that fit one pattern; days written with their midnight are left to the rest."""
-    if not text.str.contains(r"^\d{4}-\d{2}-\d{2}(?:$|[T ]\d{2}:)").all():
+    text = text.drop_nulls()
+    if text.is_empty() or not text.str.contains(r"^\d{4}-\d{2}-\d{2}(?:$|[T ]\d{2}:)").all():
         return None
+    found = _OFFSET_END.search(text[0])
+    # One offset throughout is part of the pattern: to read it anew in every row takes four times as long.
+    ends = "" if found is None else found[0] if text.str.ends_with(found[0]).all() else "%z"
     for pattern in _FAST:
-        kind: Kind = "local" if "%H" in pattern else "date"
-        values = _patterned(text, pattern, kind)
-        if not values.null_count() and (kind == "date" or bool((values.dt.time() != time(0)).any())):
-            return Form(kind, "iso", pattern=pattern)
+        if "%H" not in pattern and ends:
+            continue
+        kind: Kind = "date" if "%H" not in pattern else "utc" if ends else "local"
+        values = _patterned(text, pattern + ends, kind)
+        if values.null_count():
+            continue
+        if kind == "local" and not bool((values.dt.time() != time(0)).any()):
+            return None
+        if kind == "utc" and text.str.contains(r"[T ]00:00(:00(\.0+)?)?(Z|[+-]\d{2}:?\d{2})$").all():
+            return None
+        return Form(kind, "iso", pattern=pattern + ends)
     return None
+
+
+def _offset_of(text: str) -> timedelta:
+    """Return how far an offset such as +05:30 or Z is ahead of UTC."""
+    digits = text.replace(":", "")
+    if digits == "Z":
+        return timedelta(0)
+    ahead = timedelta(hours=int(digits[1:3]), minutes=int(digits[3:5]))
+    return -ahead if digits[0] == "-" else ahead
 
 
 def _fastest(text: pl.Series, form: Form) -> Form:
@@ -183,71 +158,6 @@ def _fastest(text: pl.Series, form: Form) -> Form:
         if ("%H" in pattern) == (form.kind == "local") and _patterned(text, pattern, form.kind).equals(right):
             return replace(form, pattern=pattern)
     return form
-
-
-def _numeric(table: Table, text: pl.Series, *, declared: str | None, day: str | None) -> Form | None:
-    value = text.cast(pl.Float64, strict=False)
-    whole = text.str.split(".").list.first()
-    digits = whole.str.len_chars()
-    if (
-        declared is None
-        and (digits.is_in([8, 12, 14])).all()
-        and whole.str.contains(
-            r"^(19|20)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(([01]\d|2[0-3])([0-5]\d){1,2})?$"
-        ).all()
-    ):
-        return None
-    if declared == "day-ms" or (
-        declared is None and bool((value < 86_400_000).all()) and not value.is_between(*_EXCEL).all()
-    ):
-        if day is None:
-            table.refuse(
-                f"the times, the first {text[0]!r}, are milliseconds since midnight at the most, without a date; "
-                "give the "
-                "day of the file with --date 2024-03-14 --date-format day-ms, or another --date-format"
-            )
-        return Form("local", "day-ms", day=day)
-    if declared == "excel" or (declared is None and bool(value.is_between(*_EXCEL).all())):
-        kind: Kind = "date" if bool((value == value.floor()).all()) else "local"
-        return Form(kind, "excel", notes=(f"times such as {text[0]} are day numbers of Excel",))
-    if declared is not None:
-        return Form("utc", declared)
-    units = units_of(text)
-    table.refuse_where(
-        units.is_null(), text, "time {} is no date, and too small for an epoch; say what it is with --date-format"
-    )
-    changed = units != units.shift(1)
-    notes = [
-        f"{table.unit} {table.numbers[row]}: epoch changes from {units[row - 1][6:]} to {units[row][6:]}"
-        for row in changed.fill_null(value=False).arg_true().head(5)
-    ]
-    return Form("utc", "epoch", notes=tuple(notes))
-
-
-def _from_numbers(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
-    whole = text.str.extract(r"^(\d+)").cast(pl.Int64, strict=False)
-    fraction = text.str.extract(r"^\d+\.(\d+)$").fill_null("0")
-    sound = text.str.contains(r"^\d+(\.\d+)?$").fill_null(value=False)
-    if form.date == "excel":
-        days = text.cast(pl.Float64, strict=False)
-        sound &= days.is_between(1, 2_958_465).fill_null(value=False)
-        if form.kind == "date":
-            return _where(sound, (days - _EXCEL_ZERO_DAYS).cast(pl.Int32, strict=False)).cast(pl.Date), ~sound
-        # A day number has eleven digits at the most: a millisecond is what it can tell.
-        us = ((days - _EXCEL_ZERO_DAYS) * 86_400_000).round().cast(pl.Int64, strict=False) * 1000
-        return _where(sound, us).cast(pl.Datetime("us")), ~sound
-    if form.date == "day-ms":
-        sound &= (whole < 86_400_000).fill_null(value=False)
-        start = pl.Series([form.day]).str.to_date("%Y-%m-%d").cast(pl.Datetime("us")).dt.epoch("us")[0]
-        return _where(sound, start + whole * 1000).cast(pl.Datetime("us")), ~sound
-    units = units_of(text) if form.date == "epoch" else pl.repeat(form.date, len(text), eager=True)
-    per = units.replace_strict(_PER_SECOND, default=None, return_dtype=pl.Int64)
-    # Seconds may have decimals; nanoseconds that are no whole microseconds cannot be kept.
-    us = pl.select(pl.when(per == 10**9).then(whole // 1000).otherwise(whole * (10**6 // per))).to_series()
-    part = fraction.str.slice(0, 6).str.pad_end(6, "0").cast(pl.Int64, strict=False)
-    us = pl.select(pl.when(per == 1).then(us + part).otherwise(us)).to_series()
-    sound &= per.is_not_null() & ((per != 10**9) | (whole % 1000 == 0)) & ((per == 1) | fraction.str.contains("^0*$"))
-    return _where(sound, us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"), ~sound
 
 
 def _written(table: Table, text: pl.Series, declared: str | None) -> Form:

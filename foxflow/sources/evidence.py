@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from foxflow.errors import DataError
-from foxflow.sources import dates, numbers
+from foxflow.sources import dates, epochs, numbers
 from foxflow.sources.table import Table
 
 # With fewer rows, what fits may fit by accident.
@@ -83,7 +83,7 @@ def _is_close_time(frame: pl.DataFrame) -> bool:
     opened, closed = (frame[p].cast(pl.Int64, strict=False) for p in ("0", "6"))
     if opened.null_count() or closed.null_count():
         return False
-    return bool(dates.units_of(frame["0"]).is_not_null().all() and (closed > opened).all())
+    return bool(epochs.units_of(frame["0"]).is_not_null().all() and (closed > opened).all())
 
 
 def _is_newest_first(table: Table) -> bool:

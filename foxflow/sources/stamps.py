@@ -8,7 +8,7 @@ import polars as pl
 from foxflow.errors import DataError
 from foxflow.sources import dates
 from foxflow.sources.chunks import Opened
-from foxflow.sources.dates import Form
+from foxflow.sources.forms import Form
 from foxflow.sources.roles import Roles
 from foxflow.sources.table import Table
 from foxflow.sources.understanding import Understanding

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from foxflow.sources.dates import Form, Kind
+from foxflow.sources.forms import Form, Kind
 from foxflow.sources.numbers import Style
 
 
