@@ -208,7 +208,7 @@ def pull(config: Config, path: Path) -> Market:
     delays = store.read_delays(path, bar=name, symbols=symbols)
     if config.futures is not None:
         delays = dict.fromkeys(first["symbol"].unique(), max(delays.values()))
-    _require_in_time(first, delays, bar=data.bar)
+    _require_in_time(first, delays, bar=data.bar, calendar=data.calendar)
     # A contract is thin until its turn comes: what is traded is the series made of them.
     judged, length = (raw, name) if config.futures is None else (first, data.bar)
     accepted = gate.require_sound(
@@ -244,26 +244,38 @@ def _contracts_of(chosen: Futures, contracts: pl.DataFrame, path: Path, *, bar: 
     return tuple(found["symbol"].unique().sort())
 
 
-def _require_in_time(first: pl.DataFrame, delays: Mapping[str, timedelta], *, bar: str) -> None:
-    """Raise DataError where a bar was not known before the next one was over: no forecast of it fills at that open."""
+def _require_in_time(first: pl.DataFrame, delays: Mapping[str, timedelta], *, bar: str, calendar: str) -> None:
+    """Raise DataError where the next bar had opened before a bar was known: no forecast of it fills at that open."""
     late = pl.DataFrame(
         [(s, d) for s, d in delays.items() if d > timedelta(0)],
         schema={"symbol": pl.String(), "delay": pl.Duration("us")},
         orient="row",
     )
-    if late.is_empty():
+    delayed = first.join(late, on="symbol").sort("ts")
+    if delayed.is_empty():
         return
+    known = bars.sessions_around(calendar, delayed["ts"][0], delayed["ts"][-1])
+    starts = pl.concat([known["open"], known["break_end"].drop_nulls()]).sort().alias("start").to_frame()
     following = pl.col("ts").shift(-1).over("symbol", order_by="ts")
+    # A bar of a day or a week opens with its first session.
+    length = None if bar.endswith(("d", "w")) else bars.bar_length(bar)
+    opens = pl.max_horizontal(
+        "ts",
+        pl.when(pl.col("start") < pl.col("following")).then("start"),
+        pl.col("following") - pl.lit(length, dtype=pl.Duration("us")),
+    )
     bad = (
-        first.with_columns(following=following)
-        .join(late, on="symbol")
-        .filter(pl.col("ts") + pl.col("delay") >= pl.col("following"))
+        delayed.with_columns(following=following)
+        .join_asof(starts, left_on="ts", right_on="start", strategy="forward", coalesce=False)
+        .with_columns(opens=opens)
+        .filter(pl.col("ts") + pl.col("delay") > pl.col("opens"), pl.col("following").is_not_null())
         .sort("symbol", "ts")
     )
     if len(bad):
         row = bad.row(0, named=True)
         raise DataError(
             f"{row['symbol']}: bars of {bar} were known up to {row['delay']} after their end, and the one at "
-            f"{row['ts']:%Y-%m-%d %H:%M}Z not before the next was over at {row['following']:%Y-%m-%d %H:%M}Z; a "
-            "forecast made then can't be filled at that bar's open: use a longer bar or a source that is faster"
+            f"{row['ts']:%Y-%m-%d %H:%M}Z not before the next had opened at {row['opens']:%Y-%m-%d %H:%M}Z; a "
+            "forecast made then can't be filled at that open: use bars that a pause follows, as those of a session, or "
+            "a source that is faster"
         )

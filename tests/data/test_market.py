@@ -160,16 +160,57 @@ def test_events_count_for_a_symbol_from_its_second_bar_to_its_last(tmp_path: Pat
     assert found == {"AAA": {"dividend": 2, "split": 1}, "BBB": {"dividend": 0, "split": 0}}
 
 
-def test_bars_known_only_when_the_next_is_over_are_refused_for_they_cannot_be_traded_at_its_open(
-    tmp_path: Path,
+def known_late(path: Path, rows: pl.DataFrame, *, bar: str, delay: timedelta) -> Path:
+    store.write_bars(path, rows, bar=bar, delay=delay)
+    return path
+
+
+# Of daily bars at New York's close, 21:00 UTC, with the next open at 14:30.
+@pytest.mark.parametrize(("hours", "is_refused"), [(0, False), (17.5, False), (17.6, True), (24, True)])
+def test_bars_known_only_when_the_next_has_opened_are_refused_for_they_cannot_be_traded_there(
+    hours: float, is_refused: bool, tmp_path: Path
 ) -> None:
-    for name, delay in (("fast", timedelta(hours=23)), ("slow", timedelta(hours=24))):
-        path = tmp_path / f"{name}.duckdb"
-        store.write_bars(path, daily_bars([1.0] * 3, symbol="BBB"), bar="1d")
-        store.write_bars(path, daily_bars([1.0, 2.0, 3.0]), bar="1d", delay=delay)
-    assert len(market.pull(experiment_of("AAA"), tmp_path / "fast.duckdb").first) == 3
-    assert len(market.pull(experiment_of("BBB"), tmp_path / "slow.duckdb").first) == 3
-    with pytest.raises(
-        DataError, match=r"AAA: bars of 1d were known up to 1 day, 0:00:00 after their end, and the one"
-    ):
-        market.pull(experiment_of("AAA", "BBB"), tmp_path / "slow.duckdb")
+    days = pl.concat([daily_bars([1.0, 2.0, 3.0], start=1), daily_bars([9.0, 9.0], symbol="BBB", start=1)])
+    path = known_late(tmp_path / "bars.duckdb", days, bar="1d", delay=timedelta(hours=hours))
+    if not is_refused:
+        assert market.pull(experiment_of("AAA"), path).first["close"].to_list() == [1.0, 2.0, 3.0]
+        return
+    message = r"AAA: bars of 1d were known up to .* after .* at 2024-01-02 21:00Z not before .* at 2024-01-03 14:30Z"
+    with pytest.raises(DataError, match=message):
+        market.pull(experiment_of("AAA"), path)
+
+
+def hours_of(*times: str) -> pl.DataFrame:
+    ts = pl.Series(times).str.to_datetime("%Y-%m-%d %H:%M", time_unit="us", time_zone="UTC")
+    return daily_bars([10.0] * len(times)).with_columns(ts=ts)
+
+
+@pytest.mark.parametrize(
+    ("calendar", "times", "opens"),
+    [
+        # Within a session the next hour opens when this one ends.
+        ("XNYS", ("2024-01-02 16:00", "2024-01-02 17:00"), "2024-01-02 16:00"),
+        # After a halt it opens an hour before its end.
+        ("XNYS", ("2024-01-02 16:00", "2024-01-02 19:00"), "2024-01-02 18:00"),
+        # The first hour of a session, on the clock, is its first half hour.
+        ("XNYS", ("2024-01-02 21:00", "2024-01-03 15:00"), "2024-01-03 14:30"),
+        ("XTKS", ("2024-01-04 02:30", "2024-01-04 04:00"), "2024-01-04 03:30"),
+        ("24/7", ("2024-01-02 23:00", "2024-01-03 00:00"), "2024-01-02 23:00"),
+        # Summer time begins in New York on the 10th.
+        ("XNYS", ("2024-03-08 21:00", "2024-03-11 14:00"), "2024-03-11 13:30"),
+    ],
+)
+def test_a_bar_may_be_known_until_the_next_one_opens(
+    calendar: str, times: tuple[str, str], opens: str, tmp_path: Path
+) -> None:
+    rows = hours_of(*times)
+    delay = hours_of(opens)["ts"][0] - rows["ts"][0]
+    chosen = config.load(
+        "returns",
+        overrides=["data.source=store", "data.symbols=[]", "data.bar=1h", f"data.calendar={calendar}"],
+    )
+    in_time = known_late(tmp_path / "in_time.duckdb", rows, bar="1h", delay=delay)
+    assert len(market.pull(chosen, in_time).first) == 2
+    late = known_late(tmp_path / "late.duckdb", rows, bar="1h", delay=delay + timedelta(seconds=1))
+    with pytest.raises(DataError, match=f"not before the next had opened at {opens}Z"):
+        market.pull(chosen, late)
