@@ -87,7 +87,8 @@ def find(
         Adjusted bars of all symbols, sorted by (symbol, ts): their times are those of the walk-forward.
     ended
         What becomes of a symbol without a recorded end that may be held and has no bar in the last `ENDED_SESSIONS`
-        sessions and `ENDED_BARS` bar times: `last_close` closes it there, None refuses it.
+        sessions and `ENDED_BARS` bar times: `last_close` closes it at its last close once more of both have passed, None
+        refuses it.
 
     Raises
     ------
@@ -130,18 +131,20 @@ def _endings(
     known = times[times < last][-1:]
     if len(own) < 2 or not universe.decides_on(symbol, np.concatenate([own[-2:-1], known])).all():
         return
-    sessions = _sessions(calendar, last, int(times[-1]))
-    if len(after) <= ENDED_BARS or sessions <= ENDED_SESSIONS:
+    sessions = _sessions(calendar, last, after)
+    has_ended = (np.arange(1, len(after) + 1) > ENDED_BARS) & (sessions > ENDED_SESSIONS)
+    if not has_ended.any():
         yield _Ending(symbol, "open", last, None, None)
     elif ended is None:
         raise DataError(
-            f"{symbol} has no bar after {instant(last):%Y-%m-%d %H:%M}Z, {sessions} sessions before the walk-forward "
+            f"{symbol} has no bar after {instant(last):%Y-%m-%d %H:%M}Z, {sessions[-1]} sessions before the walk-forward "
             "ends, and could be held then: record its end and delisting return in the universe table (foxflow bars "
             "universe FILE), import the bars that follow, leave it out of [data] symbols, or set [data] ended = "
             '"last_close" to close it at its last price'
         )
     else:
-        yield _Ending(symbol, "last close", last, int(after[0]), 0.0)
+        # Any earlier it would be hindsight that no more bars come, and its money would buy something else too soon.
+        yield _Ending(symbol, "last close", last, int(after[has_ended.argmax()]), 0.0)
 
 
 def _delistings(symbol: str, own: Times, universe: Universe, times: Times) -> Iterator[_Ending]:
@@ -174,8 +177,9 @@ def _settles_at(m: Membership, times: Times) -> int | None:
     return len(times) - 1 if ends < len(times) else ends
 
 
-def _sessions(calendar: str, last: int, end: int) -> int:
-    """Return how many sessions closed after `last` and by `end`."""
-    after, until = instant(last), instant(end)
-    closes = session_closes(calendar, after.date() - timedelta(days=1), until.date() + timedelta(days=1))
-    return int(((closes["ts"] > after) & (closes["ts"] <= until)).sum())
+def _sessions(calendar: str, last: int, times: Times) -> Times:
+    """Return how many sessions closed after `last` and by each of the later times."""
+    day = timedelta(days=1)
+    known = session_closes(calendar, instant(last).date() - day, instant(int(times[-1])).date() + day)
+    closes = known["ts"].dt.timestamp("us").to_numpy()
+    return np.searchsorted(closes, times, side="right") - np.searchsorted(closes, last, side="right")

@@ -88,7 +88,10 @@ def test_bars_that_end_with_nothing_recorded_are_refused_by_name_or_closed_when_
                 ended=None,
                 calendar="24/7",
             )
-    assert find(bars(9), members, ended="last_close") == [("last close", day(9), 109.0, day(10), 109.0)]
+    # On the sixth day without a bar its end shows: on the fifth it may have been a pause.
+    assert find(bars(9), members, ended="last_close") == [("last close", day(9), 109.0, day(15), 109.0)]
+    assert find(bars(9, n=15), members, ended="last_close") == [("open", day(9), 109.0, None, None)]
+    assert find(bars(9, n=16), members, ended="last_close") == [("last close", day(9), 109.0, day(15), 109.0)]
 
 
 def test_a_symbol_a_few_bars_behind_is_open_and_one_that_was_sold_is_of_no_concern() -> None:

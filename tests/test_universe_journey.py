@@ -188,7 +188,7 @@ def test_a_run_says_who_was_in_and_what_ended(tmp_path: Path) -> None:
     facts = summary["universe"]
     assert (facts["is_recorded"], facts["never_members"], facts["members_without_bars"]) == (True, ["B"], ["GONE"])
     assert [(e["symbol"], e["kind"], e["ts"]) for e in facts["endings"]] == [
-        ("Z", "last close", "2024-11-16T21:00:00Z")
+        ("Z", "last close", "2024-11-21T21:00:00Z")
     ]
     assert [f["members"] for f in summary["folds"]] == [["A", "Z"], ["A", "Z"], ["A"]]
     assert summary["symbols"] == ["A", "Z"]
