@@ -1,5 +1,6 @@
 """What a file is by its content, never by its name: unpacked while it is read, so a large one needs no memory."""
 
+import errno
 import gzip
 import io
 import zipfile
@@ -64,11 +65,11 @@ class Content:
             for packing in self.packing:
                 stream = _unpacked(stream, packing, self.path)
             yield stream
-        except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as e:
+        except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile, NotImplementedError) as e:
             raise self._damaged(e) from e
         except OSError as e:
-            # What the machine refuses has a number; what an unpacker finds has none.
-            if not self.packing or e.errno:
+            # What the machine refuses has a number; what an unpacker finds has none, or seeks before the file.
+            if not self.packing or e.errno not in (None, errno.EINVAL):
                 raise
             raise self._damaged(e) from e
 

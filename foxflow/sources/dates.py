@@ -12,6 +12,8 @@ from foxflow.sources import epochs
 from foxflow.sources.forms import NUMBERS, ORDERS, Form, Kind
 from foxflow.sources.table import Table
 
+# The first day of the year 1, counted from 1970.
+_FIRST_DAY, _DAY_US = -719_162, 86_400_000_000
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DATES = {
     "iso": r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})[-/.](?P<d>\d{1,2})",
@@ -24,7 +26,7 @@ _TIME = (
     r"(?:(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2})(?:[.,](?P<f>\d{1,9}))?)?(?: ?(?P<ap>[AaPp])\.?[Mm]\.?)?"
     r"|(?P<H2>\d{2})(?P<M2>\d{2})(?P<S2>\d{2})?)"
 )
-_OFFSET = r"(?: ?(?P<z>Z|z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?"
+_OFFSET = r"(?: ?(?P<z>Z|z|UTC|GMT|(?:UTC|GMT)?[+-]\d{2}:?\d{2}|[+-]\d{2}))?"
 _WEEKDAY = r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? "
 _OFFSET_END = re.compile(r"(?:Z|[+-]\d{2}:?\d{2})$")
 # What most files hold, and Polars parses many times faster than a regular expression.
@@ -108,13 +110,22 @@ def _patterned(text: pl.Series, pattern: str, kind: Kind) -> pl.Series:
     ends = _OFFSET_END.search(pattern)
     try:
         if kind == "date":
-            return text.str.to_date(pattern, strict=False)
+            return _in_range(text.str.to_date(pattern, strict=False))
         values = text.str.to_datetime(pattern, time_unit="us", strict=False)
     except pl.exceptions.PolarsError as e:
         raise DataError(f"--date-format {pattern!r}: {str(e).splitlines()[0]}") from e
     if kind == "utc" and ends is not None:
-        return (values - _offset_of(ends[0])).dt.replace_time_zone("UTC")
-    return values.dt.convert_time_zone("UTC") if kind == "utc" else values
+        return _in_range((values - _offset_of(ends[0])).dt.replace_time_zone("UTC"))
+    return _in_range(values.dt.convert_time_zone("UTC") if kind == "utc" else values)
+
+
+def _in_range(values: pl.Series) -> pl.Series:
+    """Return times without those before the year 1, which no calendar has, though a pattern takes a minus for them."""
+    first = values.to_physical().min()
+    per_day = 1 if values.dtype == pl.Date else _DAY_US
+    if isinstance(first, int) and first < _FIRST_DAY * per_day:
+        return _where(values.to_physical() >= _FIRST_DAY * per_day, values)
+    return values
 
 
 def _plain(text: pl.Series) -> Form | None:
@@ -281,7 +292,7 @@ def _clock_offset(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl
         | (second > 59)
     )
     clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + micro
-    zone = parts["z"].str.replace(r"^(Z|z|UTC|GMT)$", "+0000").str.replace(":", "", literal=True)
+    zone = parts["z"].str.replace(r"^(Z|z|UTC|GMT)$", "+0000").str.replace_all(r"^(UTC|GMT)|:", "")
     sign = pl.select(pl.when(zone.str.starts_with("-")).then(-1).otherwise(1)).to_series()
     hours = zone.str.slice(1, 2).cast(pl.Int32, strict=False)
     minutes = zone.str.slice(3, 2).replace("", "0").cast(pl.Int32, strict=False)

@@ -11,9 +11,23 @@ from foxflow.errors import ConfigError, DataError, unknown
 NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ts": (
         ("ts", "timestamp", "datetime", "date", "time", "date_time"),
-        ("open time", "close time", "gmt time", "utc time", "local time", "timestamp utc", "time utc", "time (utc)"),
+        (
+            "open time",
+            "opentime",
+            "close time",
+            "closetime",
+            "gmt time",
+            "utc time",
+            "local time",
+            "timestamp utc",
+            "time utc",
+            "time (utc)",
+        ),
         (
             "date time",
+            "date/time",
+            "window start",
+            "begin",
             "dtyyyymmdd",
             "trade date",
             "trading day",
@@ -60,7 +74,8 @@ _EVENTS = (
     "capital gains",
 )
 # Names that say what a time is.
-_OPENS, _CLOSES = ("open time", "start time", "begins at"), ("close time", "end time")
+_OPENS = ("open time", "opentime", "start time", "window start", "begin", "begins at")
+_CLOSES = ("close time", "closetime", "end time")
 _UTC = ("gmt time", "utc time", "timestamp utc", "time utc", "time (utc)")
 NONE = "none"
 

@@ -44,7 +44,7 @@ def _time(table: Table, roles: Roles, opened: Opened, seen: Understanding) -> pl
     if "clock" not in roles.positions:
         return text
     clock = _written(table, table.frame[str(roles.positions["clock"])]).str.strip_chars()
-    if clock.str.contains(r"^\d+$").all():
+    if len(clock) and clock.str.contains(r"^\d+$").all():
         # Written as a number, 9:30 has lost its leading zero.
         if seen.clock_digits is None:
             seen.clock_digits = _clock_digits(table, roles, opened, clock)

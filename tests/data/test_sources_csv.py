@@ -239,7 +239,12 @@ def test_what_is_not_understood_is_refused_with_file_and_place(
             id="no calendar",
         ),
         pytest.param(DAILY, {"calendar": "NYSE!"}, "unknown calendar 'NYSE!'", id="unknown calendar"),
-        pytest.param(DAILY, {"tz": "UTC"}, "--tz UTC beside --calendar XNYS of America/New_York; leave --tz out", id="a zone for dates"),
+        pytest.param(
+            DAILY,
+            {"tz": "UTC"},
+            "--tz UTC beside --calendar XNYS of America/New_York; leave --tz out",
+            id="a zone for dates",
+        ),
         pytest.param(DAILY, {"bar": "5m"}, "cannot place bars of 5m; use --bar 1d", id="dates for minutes"),
         pytest.param(DAILY, {"symbol": None}, "whose bars these are; name it with --symbol", id="no symbol"),
         pytest.param(DAILY, {"symbol": "X\tY"}, r"--symbol 'X\\tY'; expected letters", id="no possible symbol"),

@@ -168,3 +168,24 @@ def test_a_file_cut_off_anywhere_is_refused_or_has_its_own_bars_but_for_a_last_o
     others = set(found.rows()) - {("XYZ", when + later, *values) for when, *values in bars}
     # The last row alone may have lost the end of its last field, and that is said.
     assert len(others) <= any("has no line end" in words for words in said)
+
+
+@given(table=tables(), dress=dresses(), seed=st.integers(0, 10**9))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_file_with_any_damage_gives_bars_or_is_refused_by_name(
+    table: tuple[list[Bar], str, int], dress: dict[str, Any], seed: int
+) -> None:
+    bars, form, decimals = table
+    chance, content = random.Random(seed), bytearray(dressed(bars, form, decimals, {**dress, "encoding": "utf-8"}))
+    for _ in range(chance.randint(1, 5)):
+        at, other = chance.randrange(len(content)), chance.randrange(len(content))
+        piece = content[at : at + chance.randint(1, 60)]
+        damage = chance.choice((piece, b"", b"\n", b",", b'"', b"-", b"NaN", b"1e400", b"0001-01-01", b"\xff", b"\0"))
+        content[other : other + chance.choice((0, 1, len(damage)))] = damage
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "bars"
+        path.write_bytes(packed(bytes(content), dress["packing"]))
+        try:
+            understood(path, **options_of(form))
+        except DataError as e:
+            assert str(path) in str(e)  # noqa: PT017

@@ -44,6 +44,7 @@ DAILY_FAULTS: list[tuple[str, str | bytes, dict[str, Any], str]] = [
     ("a row of zeros", with_line(5, "2024-02-06,0,0,0,0,0", instead=True), {}, r"line 5 \(2024-02-06\): a price of zero; 1 of"),
     ("a low of zero", with_line(5, "2024-02-06,101.23,101.63,0,100.76,14399", instead=True), {}, "line 5 .*: a price of zero"),
     ("the future", with_line(14, "2091-02-05,1,1,1,1,1"), {"calendar": None, "tz": "UTC"}, r"line 14 .*: 2091-02-06 00:00Z lies in the future"),
+    ("a year before the first", CSV.replace("2024-02-16", "-2024-02-16"), {}, "line 13 .*: time -2024-02-16 is none"),
     ("a weekend", with_line(5, "2024-02-03,100,101,99,100,5"), {}, r"line 5 \(2024-02-03\): 2024-02-03 is no session of XNYS"),
     ("no such day", CSV.replace("2024-02", "2023-02").replace("2023-02-16", "2023-02-29"), {"calendar": None, "tz": "UTC"}, "line 13 .2023-02-29.: time"),
     ("a dividend", with_line(5, "2024-02-05,0.24 Dividend,,,,"), {}, "line 5 .*: open 0.24 Dividend is no number; 1 of 13"),
