@@ -12,6 +12,7 @@ from read_files import read, understood
 from test_sources_varieties import CSV, DAILY, HEADER, LINES, MINUTE, MINUTES, NAMES, RECORDS, ROWS, days, file, minutes
 
 from foxflow.errors import DataError
+from foxflow.sources import delimited
 
 BY_MINUTE = minutes("%Y-%m-%d %H:%M")
 MINUTE_LINES = BY_MINUTE.strip().split("\n")
@@ -159,3 +160,13 @@ def test_hours_of_a_day_end_at_twenty_four(tmp_path: Path) -> None:
 
 def test_minutes_of_the_fixture_are_twelve() -> None:
     assert [t.minute for t, *_ in MINUTES] == list(range(31, 43))
+
+
+def test_what_a_point_means_holds_for_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited, "BLOCK", 256)
+    start = datetime(2024, 2, 1, tzinfo=UTC)
+    prices = ["38112,5;38200;38100;38150"] * 8 + ["38112;38200;38100;38150"] * 40
+    rows = [f"{start + timedelta(days=i):%Y-%m-%d};{p};10.012" for i, p in enumerate(prices)]
+    bars = read(file(tmp_path, "\n".join([NAMES.replace(",", ";"), *rows]) + "\n"), symbol="XYZ", tz="UTC")
+    assert bars["open"].to_list() == [38112.5] * 8 + [38112.0] * 40
+    assert bars["volume"].unique().to_list() == [10012.0]
