@@ -87,8 +87,8 @@ def find(
         Adjusted bars of all symbols, sorted by (symbol, ts): their times are those of the walk-forward.
     ended
         What becomes of a symbol without a recorded end that may be held and has no bar in the last `ENDED_SESSIONS`
-        sessions and `ENDED_BARS` bar times: `last_close` closes it at its last close once more of both have passed, None
-        refuses it.
+        sessions and `ENDED_BARS` bar times: `last_close` closes it at its last close once more of both have passed,
+        None refuses it.
 
     Raises
     ------
@@ -137,10 +137,10 @@ def _endings(
         yield _Ending(symbol, "open", last, None, None)
     elif ended is None:
         raise DataError(
-            f"{symbol} has no bar after {instant(last):%Y-%m-%d %H:%M}Z, {sessions[-1]} sessions before the walk-forward "
-            "ends, and could be held then: record its end and delisting return in the universe table (foxflow bars "
-            "universe FILE), import the bars that follow, leave it out of [data] symbols, or set [data] ended = "
-            '"last_close" to close it at its last price'
+            f"{symbol} has no bar after {instant(last):%Y-%m-%d %H:%M}Z, {sessions[-1]} sessions before the "
+            "walk-forward ends, and could be held then: record its end and delisting return in the universe table "
+            "(foxflow bars universe FILE), import the bars that follow, leave it out of [data] symbols, or set [data] "
+            'ended = "last_close" to close it at its last price'
         )
     else:
         # Any earlier it would be hindsight that no more bars come, and its money would buy something else too soon.
