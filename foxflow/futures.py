@@ -70,6 +70,7 @@ def continuous(
     adjust: Adjust,
     days_before: int | None = None,
     open_interest: pl.DataFrame | None = None,
+    latest: pl.DataFrame | None = None,
 ) -> Continuous:
     """Return the continuous series of a root.
 
@@ -94,6 +95,9 @@ def continuous(
         Sessions between the last one held and the expiry, with `roll = "calendar"` only; 0 holds it to its last day.
     open_interest
         `OPEN_INTEREST_SCHEMA`, with `roll = "open_interest"` only.
+    latest
+        `CONTRACT_SCHEMA` as it is known by now, where that may be more than `contracts` say: a bar after a contract's
+        expiry is then left out where the expiry was moved later, for by `contracts` nobody held it.
 
     Raises
     ------
@@ -120,7 +124,7 @@ def continuous(
     known = sessions_around(calendar, first, last + ahead)
     closes = known["close"]
     table = table.with_columns(session=closes.search_sorted(table["ts"], side="left").cast(pl.Int64))
-    _refuse_expired(table, known["session"])
+    table = _unexpired(table, known["session"], contracts if latest is None else latest)
     present = table["session"].unique().sort().to_numpy()
     dates = known["session"].gather(present).to_list()
     if roll == "calendar":
@@ -214,14 +218,19 @@ def _chain(contracts: pl.DataFrame, root: str) -> pl.DataFrame:
     return chain.with_columns(number=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def _refuse_expired(table: pl.DataFrame, sessions: pl.Series) -> None:
-    late = table.with_columns(date=sessions.gather(table["session"])).filter(pl.col("date") > pl.col("expiry"))
+def _unexpired(table: pl.DataFrame, sessions: pl.Series, latest: pl.DataFrame) -> pl.DataFrame:
+    """Return the bars up to each contract's expiry; refuse those after the one that is known by now."""
+    dated = table.with_columns(date=sessions.gather(table["session"])).join(
+        latest.select("symbol", by_now="expiry"), on="symbol", how="left", maintain_order="left"
+    )
+    late = dated.filter(pl.col("date") > pl.max_horizontal("expiry", "by_now"))
     if len(late):
         first = late.row(0, named=True)
         raise DataError(
             f"{len(late)} bar(s) after their contract's expiry, first {first['symbol']} at {iso(first['ts'])}, in the "
             f"session of {first['date']}, with expiry {first['expiry']}; mend the expiry, the bar or the calendar"
         )
+    return dated.filter(pl.col("date") <= pl.col("expiry")).drop("date", "by_now")
 
 
 def _volumes(table: pl.DataFrame, present: NDArray[np.int64], n_contracts: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ adjusted for splits and dividends, or continuous series of futures; then of a la
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -87,6 +87,7 @@ class Reading:
             adjust=self.series.adjust,
             days_before=self.series.days_before,
             open_interest=self.open_interest,
+            latest=futures.known_contracts(self.contracts, at=datetime.max.replace(tzinfo=UTC)),
         )
 
 

@@ -211,6 +211,25 @@ def test_a_moved_expiry_moves_the_roll_of_folds_that_know_it(tmp_path: Path) -> 
     assert pulled.corrected_at(after) == int(at("2024-01-05 12:00").timestamp()) * 1_000_000
 
 
+def test_bars_up_to_an_expiry_that_was_moved_later_are_no_fault_of_those_who_did_not_know(tmp_path: Path) -> None:
+    """XXF was to expire on the 3rd and then traded to the 5th."""
+    path = tmp_path / "bars.duckdb"
+    later = contract("XXG", [110, 112.2, 114.4, 115.5, 116.6, 117.7], [20] * 6)
+    store.write_bars(path, pl.concat([contract("XXF", [100, 102, 104, 105, 106], [10] * 5), later]), bar="1d")
+    known = pl.Series([ALWAYS, at("2024-01-03 12:00"), ALWAYS], dtype=BAR_SCHEMA["ts"])
+    expiries = pl.Series([date(2024, 1, 3), date(2024, 1, 5), date(2024, 2, 10)])
+    store.write_contracts(path, CONTRACTS[[0, 0, 1]].with_columns(expiry=expiries, known_at=known))
+    pulled = market.pull(experiment_of(ALL_DAY, **ROLLING | {"roll": "calendar", "days_before": 0}), path)
+    assert pulled.first["volume"].to_list() == [10, 10, 10, 20, 20, 20]
+    before, after = (int(at(t).timestamp()) * 1_000_000 for t in ("2024-01-03 11:00", "2024-01-03 12:00"))
+    assert pulled.as_of(before) is pulled.first
+    assert pulled.as_of(after)["volume"].to_list() == [10, 10, 10, 10, 10, 20]
+    # Beyond any expiry that was ever known there is none to hold.
+    store.write_bars(path, contract("XXF", [100] * 6, [10.0] * 6).tail(1), bar="1d")
+    with pytest.raises(DataError, match=r"1 bar\(s\) after their contract's expiry, first XXF at 2024-01-07T00:00:00Z"):
+        market.pull(experiment_of(ALL_DAY, **ROLLING | {"roll": "calendar", "days_before": 0}), path)
+
+
 @pytest.mark.parametrize(
     ("roots", "bar", "says"),
     [
