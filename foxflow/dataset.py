@@ -192,13 +192,15 @@ def sample_schema(feature_names: Sequence[str]) -> pl.Schema:
     )
 
 
-def samples(bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int) -> pl.DataFrame:
+def samples(
+    bars: pl.DataFrame, *, feature_names: Sequence[str], label_name: str, horizon: int, bar: str = "1d"
+) -> pl.DataFrame:
     """Return one row a bar (`sample_schema`), sorted by (symbol, ts); the newest rows have a null label.
 
     `bars` are adjusted and start at each symbol's first stored bar.
     """
     table = features.compute(bars, feature_names)
-    label = labels.compute(bars, label_name, horizon).drop("symbol", "ts")
+    label = labels.compute(bars, label_name, horizon, bar=bar).drop("symbol", "ts")
     return pl.concat([table, label], how="horizontal").cast(sample_schema(feature_names))
 
 
@@ -208,10 +210,11 @@ def build(
     feature_names: Sequence[str],
     label_name: str,
     horizon: int,
+    bar: str = "1d",
     universe: Universe = EVERYTHING,
 ) -> Dataset:
-    """Return the samples of adjusted bars as arrays; no row counts yet (weight 0)."""
-    frame = samples(bars, feature_names=feature_names, label_name=label_name, horizon=horizon)
+    """Return the samples of adjusted bars, of the length `bar`, as arrays; no row counts yet (weight 0)."""
+    frame = samples(bars, feature_names=feature_names, label_name=label_name, horizon=horizon, bar=bar)
     series = tuple(
         _series(str(symbol), rows, feature_names)
         for (symbol,), rows in frame.partition_by("symbol", as_dict=True, maintain_order=True).items()

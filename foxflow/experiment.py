@@ -98,6 +98,7 @@ def build_dataset(config: Config, adjusted: pl.DataFrame, universe: Universe = E
         feature_names=config.features.names,
         label_name=config.label.name,
         horizon=config.label.horizon,
+        bar=config.data.bar,
         universe=universe,
     )
 

@@ -4,24 +4,26 @@ At bar t the entry is `open[t+1]`, the exit `open[t+1+horizon]`, and `label_end`
 exit has not come is null. Expressions are for one symbol's bars in time order, prices adjusted.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 import polars as pl
 
-from foxflow.bars import log_price
+from foxflow.bars import bar_length, log_price
 from foxflow.errors import ConfigError, unknown
 
-# Below 0.2 % a bar the logarithm of a realised volatility is ruled by the few ticks a price moved.
-VOLATILITY_FLOOR = 0.002
+# Below 0.2 % a day the logarithm of a realised volatility is ruled by the few ticks a price moved.
+DAILY_FLOOR = 0.002
 
 
 @dataclass(frozen=True)
 class LabelKind:
-    """A label's expression for a horizon, and what its values are."""
+    """A label's expression for a horizon and a bar length, and what its values are."""
 
-    expression: Callable[[int], pl.Expr]
+    expression: Callable[[int, str], pl.Expr]
     values: Literal["return", "log volatility"]
     meaning: str
 
@@ -32,23 +34,36 @@ def forward_return(horizon: int) -> pl.Expr:
     return pl.when((entry > 0) & (exit_ > 0)).then(exit_ / entry - 1)
 
 
-def realised_volatility(n_bars: int) -> pl.Expr:
-    """Return the log of the root mean square of the last `n_bars` open-to-open log returns, floored at 0.002.
+def volatility_floor(bar: str) -> float:
+    """Return the least volatility per bar of that length: 0.002 a day, less by the root of the time for shorter bars.
+
+    Examples
+    --------
+    >>> volatility_floor("1d"), round(volatility_floor("1m"), 7)
+    (0.002, 5.27e-05)
+    """
+    return DAILY_FLOOR if bar.endswith(("d", "w")) else DAILY_FLOOR * math.sqrt(bar_length(bar) / timedelta(days=1))
+
+
+def realised_volatility(n_bars: int, bar: str) -> pl.Expr:
+    """Return the log of the root mean square of the last `n_bars` open-to-open log returns, with `volatility_floor`.
 
     Reads the opens up to the bar itself: known at `ts`.
     """
     mean_square = log_price("open").diff().pow(2).rolling_mean(n_bars)
-    root = pl.max_horizontal(mean_square.sqrt(), pl.lit(VOLATILITY_FLOOR))
+    root = pl.max_horizontal(mean_square.sqrt(), pl.lit(volatility_floor(bar)))
     return pl.when(mean_square.is_not_null()).then(root.log())
 
 
-def forward_volatility(horizon: int) -> pl.Expr:
+def forward_volatility(horizon: int, bar: str) -> pl.Expr:
     """Return `realised_volatility` of the `horizon` open-to-open returns from `open[t+1]` to `open[t+1+horizon]`."""
-    return realised_volatility(horizon).shift(-1 - horizon)
+    return realised_volatility(horizon, bar).shift(-1 - horizon)
 
 
 LABELS: Mapping[str, LabelKind] = {
-    "forward_return": LabelKind(forward_return, "return", "return from the next open over `horizon` bars"),
+    "forward_return": LabelKind(
+        lambda horizon, _bar: forward_return(horizon), "return", "return from the next open over `horizon` bars"
+    ),
     "forward_volatility": LabelKind(
         forward_volatility, "log volatility", "log of the volatility per bar over the `horizon` bars from the next open"
     ),
@@ -62,9 +77,12 @@ def find(name: str) -> LabelKind:
     return LABELS[name]
 
 
-def compute(bars: pl.DataFrame, name: str, horizon: int) -> pl.DataFrame:
-    """Return `symbol`, `ts`, `label` (null where not known) and `label_end`, sorted by (symbol, ts)."""
-    label = find(name).expression(horizon)
+def compute(bars: pl.DataFrame, name: str, horizon: int, *, bar: str = "1d") -> pl.DataFrame:
+    """Return `symbol`, `ts`, `label` (null where not known) and `label_end`, sorted by (symbol, ts).
+
+    `bar` is the length of the bars, which a volatility's floor goes by.
+    """
+    label = find(name).expression(horizon, bar)
     end = pl.when(label.is_not_null()).then(pl.col("ts").shift(-1 - horizon))
     return bars.sort("symbol", "ts").select(
         "symbol",

@@ -54,7 +54,7 @@ def score(
         held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends, rolls=pulled.rolls
     )
     ends = ends.filter(pl.col("last_ts") >= forecasts["ts"].min())
-    known = labels.compute(adjusted, config.label.name, config.label.horizon)
+    known = labels.compute(adjusted, config.label.name, config.label.horizon, bar=config.data.bar)
     outcomes = forecasts.join(known, on=["symbol", "ts"], how="left", maintain_order="left")
     cuts = {r.fold.number: r.cut for r in results}
     age = state.ages(outcomes, adjusted, cuts=cuts, warmup_bars=results[0].warmup_bars)
@@ -70,7 +70,7 @@ def score(
     forecasters = None
     if label.values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
-        forecasters = volatility.score(pulled, streams, horizon=config.label.horizon)
+        forecasters = volatility.score(pulled, streams, horizon=config.label.horizon, bar=config.data.bar)
     return Score(outcomes, book, found, forecasters, ends)
 
 
@@ -104,7 +104,7 @@ def _with_references(config: Config, adjusted: pl.DataFrame, outcomes: pl.DataFr
     if labels.find(config.label.name).values != "log volatility":
         return outcomes.with_columns(reference=pl.lit(0.0), mean=pl.lit(0.0))
     # A log volatility has no sign of its own: a hit is the right direction from the newest value.
-    simple = volatility.references(adjusted, horizon=config.label.horizon)
+    simple = volatility.references(adjusted, horizon=config.label.horizon, bar=config.data.bar)
     newest = simple.select("symbol", "ts", "mean", reference="last")
     return outcomes.join(newest, on=["symbol", "ts"], how="left", maintain_order="left")
 

@@ -18,7 +18,7 @@ EWMA_DECAY = 0.94
 Forecaster = Callable[[pl.DataFrame], Floats]
 
 
-def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
+def references(bars: pl.DataFrame, *, horizon: int, bar: str = "1d") -> pl.DataFrame:
     """Return, per (symbol, ts), the label, its end and what simple forecasters say at `ts`.
 
     Returns
@@ -33,24 +33,28 @@ def references(bars: pl.DataFrame, *, horizon: int) -> pl.DataFrame:
     square = log_price("open").diff().pow(2)
     expressions = {
         # The newest label known at t is that of bar t - 1 - horizon.
-        "mean": labels.realised_volatility(horizon).cum_sum() / labels.realised_volatility(horizon).cum_count(),
-        "last": labels.realised_volatility(horizon),
+        "mean": labels.realised_volatility(horizon, bar).cum_sum()
+        / labels.realised_volatility(horizon, bar).cum_count(),
+        "last": labels.realised_volatility(horizon, bar),
         "ewma": pl.max_horizontal(
-            square.ewm_mean(alpha=1 - EWMA_DECAY, adjust=False, ignore_nulls=True), pl.lit(labels.VOLATILITY_FLOOR**2)
+            square.ewm_mean(alpha=1 - EWMA_DECAY, adjust=False, ignore_nulls=True),
+            pl.lit(labels.volatility_floor(bar) ** 2),
         ).log()
         / 2,
-        "day": labels.realised_volatility(1),
-        "week": labels.realised_volatility(5),
-        "month": labels.realised_volatility(22),
+        "day": labels.realised_volatility(1, bar),
+        "week": labels.realised_volatility(5, bar),
+        "month": labels.realised_volatility(22, bar),
     }
-    known = labels.compute(bars, "forward_volatility", horizon)
+    known = labels.compute(bars, "forward_volatility", horizon, bar=bar)
     simple = bars.sort("symbol", "ts").select(
         e.over("symbol", order_by="ts").alias(name) for name, e in expressions.items()
     )
     return pl.concat([known, simple], how="horizontal")
 
 
-def score(pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizon: int) -> pl.DataFrame:
+def score(
+    pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizon: int, bar: str = "1d"
+) -> pl.DataFrame:
     """Return R² of log volatility and QLIKE of each forecaster over the rows that all of them forecast.
 
     Parameters
@@ -65,7 +69,7 @@ def score(pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizo
     Columns `forecaster`, `r_squared` (against each symbol's expanding mean), `qlike`, `n_forecasts`. A variance
     forecast is `exp(2 m + 2 s²)` with `s²` the forecaster's squared error on each fold's validation tail.
     """
-    outcomes = references(pulled.first, horizon=horizon).drop_nulls()
+    outcomes = references(pulled.first, horizon=horizon, bar=bar).drop_nulls()
     rows, corrected_at = outcomes, None
     first = next(iter(streams.values()))
     parts: dict[str, list[pl.DataFrame]] = {}
@@ -75,7 +79,7 @@ def score(pulled: Market, streams: Mapping[str, Sequence[FoldResult]], *, horizo
         fold = result.fold
         newest = pulled.corrected_at(fold.cut)
         if newest != corrected_at:
-            rows, corrected_at = references(pulled.as_of(fold.cut), horizon=horizon).drop_nulls(), newest
+            rows, corrected_at = references(pulled.as_of(fold.cut), horizon=horizon, bar=bar).drop_nulls(), newest
         ts, end = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
         member = pulled.universe.mask(rows, as_of=fold.cut)
         train = rows.filter(fold.trains_on(ts, end) & member)

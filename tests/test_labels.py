@@ -28,6 +28,15 @@ def test_forward_volatility_is_floored_at_two_tenths_of_a_percent() -> None:
     assert table["label"][0] == pytest.approx(math.log(0.002), abs=1e-15)
 
 
+def test_the_floor_of_a_volatility_is_less_for_shorter_bars_so_that_minutes_that_moved_differ() -> None:
+    """Minutes that move by 0.01 % are above 0.002 / sqrt(1440) = 0.0053 % a minute, and far below 0.2 %."""
+    bars = daily_bars([100.0, 100.01, 100.0, 100.01, 100.0, 100.0, 100.0, 100.0])
+    found = labels.compute(bars, "forward_volatility", 2, bar="1m")["label"].to_list()[:5]
+    moved, floor = math.log(math.log(1.0001)), math.log(0.002 / math.sqrt(1440))
+    assert found == pytest.approx([moved, moved, moved - math.log(2) / 2, floor, floor])
+    assert labels.compute(bars, "forward_volatility", 2)["label"].to_list()[:5] == [math.log(0.002)] * 5
+
+
 def test_the_newest_bars_stay_with_a_null_label() -> None:
     table = labels.compute(daily_bars([1.0, 2.0, 3.0]), "forward_return", 1)
     assert table.height == 3
