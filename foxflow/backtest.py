@@ -2,7 +2,7 @@
 
 Shares are counted at `ts`, from the equity and prices known then, and filled at the symbol's next open plus slippage:
 vectorbt's own target sizes would count them at the open that nobody knows yet. One portfolio with shared cash runs over
-all folds. Prices are adjusted (`bars.adjust`), so splits and reinvested dividends are in the returns. What a symbol
+all folds. Prices are adjusted (`adjustment`), so splits and reinvested dividends are in the returns. What a symbol
 whose bars end leaves behind is filled at its ending's price, in place of an open that never comes. A position in a
 continuous series of futures is sold and bought again at each roll, which costs two fills and moves nothing else.
 """

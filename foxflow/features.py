@@ -1,6 +1,6 @@
 """Features: numbers known at `ts`, unit-free per symbol, each declaring the bars it reads.
 
-An expression is written for one symbol's bars in time order, with prices adjusted by `bars.adjust`; it must not read
+An expression is written for one symbol's bars in time order, with prices adjusted by `adjustment`; it must not read
 a later bar. Where a feature does not exist (too few bars, a price that is not positive, a volume that is 0 or not
 known) it is null.
 """

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from foxflow import bars, futures, resample, store
+from foxflow import adjustment, bars, futures, resample, store
 from foxflow.check import gate
 from foxflow.config import Config, Data, Futures
 from foxflow.errors import DataError
@@ -62,7 +62,7 @@ class Reading:
             made, rolls = pl.concat([s.bars for s in built]), pl.concat([s.rolls for s in built])
         else:
             is_daily = self.stored.endswith("d")
-            made = bars.adjust(raw, self.events, calendar=None if is_daily else self.data.calendar)
+            made = adjustment.adjust(raw, self.events, calendar=None if is_daily else self.data.calendar)
             rolls = futures.ROLL_SCHEMA.to_frame()
         if self.data.stored_bar is not None:
             made = resample.resample(

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from foxflow import bars, sample
+from foxflow import adjustment, sample
 from foxflow.bars import BAR_SCHEMA
 
 
@@ -39,7 +39,7 @@ def daily_bars(
 @pytest.fixture(scope="session")
 def stocks() -> pl.DataFrame:
     """Return the embedded sample, adjusted."""
-    return bars.adjust(sample.load_bars(), sample.load_events())
+    return adjustment.adjust(sample.load_bars(), sample.load_events())
 
 
 _REAL_FILES = pytest.StashKey[list[tuple[str, str, str]]]()

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from foxflow import experiment, release
+from foxflow import adjustment, experiment, release
 
 TINY = Path(__file__).parent / "tiny.toml"
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
@@ -123,11 +123,13 @@ def test_the_release_says_what_the_walk_forwards_last_bars_would_have_said(tiny:
     """Window to step hand-over: the state at the cut, stepped over the bars after it, gives the golden forecasts' model."""
     from safetensors.numpy import load_file
 
-    from foxflow import bars, dataset, sample
+    from foxflow import dataset, sample
     from foxflow.release.parity import Graph
 
     bundle = release.load(Path(tiny["release"]))
-    adjusted = bars.adjust(sample.load_bars(), sample.load_events()).filter(pl.col("symbol").is_in(["AAPL", "IBM"]))
+    adjusted = adjustment.adjust(sample.load_bars(), sample.load_events()).filter(
+        pl.col("symbol").is_in(["AAPL", "IBM"])
+    )
     data = dataset.build(adjusted, feature_names=bundle.manifest["features"], label_name="forward_return", horizon=5)
     states = load_file(bundle.path / "state.safetensors")
     step, window = (Graph.load(str(bundle.path / f"{k}.onnx")) for k in ("step", "window"))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from foxflow import bars
+from foxflow import adjustment, bars
 from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA, PRICES
 from foxflow.errors import DataError
 from foxflow.resample import resample
@@ -48,42 +48,42 @@ TWO_DAYS = flat(
 
 
 def test_a_split_applies_from_the_first_bar_of_its_date_before_the_open() -> None:
-    adjusted = bars.adjust(TWO_DAYS, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS")
+    adjusted = adjustment.adjust(TWO_DAYS, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS")
     assert adjusted["close"].to_list() == [100, 102, 104, 104, 106, 108, 110]
     assert adjusted["volume"].to_list() == [100, 100, 100, 50, 50, 50, 50]
 
 
 def test_a_dividend_is_reinvested_at_the_close_of_the_session_before_not_at_a_later_trade() -> None:
-    adjusted = bars.adjust(TWO_DAYS, events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
+    adjusted = adjustment.adjust(TWO_DAYS, events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
     # 102, and not 104, is what the holder had: 1 / (1 - 2 / 102) = 1.02.
     assert adjusted["close"].to_list() == pytest.approx([100, 102, 104, 53.04, 54.06, 55.08, 56.1], rel=1e-12)
 
 
 def test_a_dividend_takes_a_trade_after_the_close_where_the_session_had_none() -> None:
-    adjusted = bars.adjust(TWO_DAYS[2:5], events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
+    adjusted = adjustment.adjust(TWO_DAYS[2:5], events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
     assert adjusted["close"].to_list() == pytest.approx([104, 52 * 104 / 102, 53 * 104 / 102], rel=1e-12)
 
 
 def test_a_session_that_opens_the_evening_before_is_adjusted_from_that_evening() -> None:
     night = flat(("2024-03-14 22:00", 100), ("2024-03-14 22:01", 50), ("2024-03-15 22:00", 51))
-    adjusted = bars.adjust(night, events(("2024-03-15 22:00", "split", 2.0)), calendar="CMES")
+    adjusted = adjustment.adjust(night, events(("2024-03-15 22:00", "split", 2.0)), calendar="CMES")
     assert adjusted["close"].to_list() == [100, 100, 102]
 
 
 def test_events_before_the_first_bar_and_after_the_last_change_nothing() -> None:
     # Friday's split has not happened on Thursday night; Thursday's applied to every bar there is.
     thursday = TWO_DAYS[:3]
-    assert bars.adjust(thursday, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS").equals(thursday)
-    assert bars.adjust(TWO_DAYS, events(("2024-03-13 20:00", "split", 9.0)), calendar="XNYS").equals(TWO_DAYS)
-    first = bars.adjust(TWO_DAYS[3:], events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
+    assert adjustment.adjust(thursday, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS").equals(thursday)
+    assert adjustment.adjust(TWO_DAYS, events(("2024-03-13 20:00", "split", 9.0)), calendar="XNYS").equals(TWO_DAYS)
+    first = adjustment.adjust(TWO_DAYS[3:], events(("2024-03-15 20:00", "dividend", 2.0)), calendar="XNYS")
     assert first.equals(TWO_DAYS[3:])
     nothing = BAR_SCHEMA.to_frame()
-    assert bars.adjust(nothing, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS").equals(nothing)
+    assert adjustment.adjust(nothing, events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS").equals(nothing)
 
 
 def test_a_split_in_the_running_session_is_seen_from_its_first_bar_on() -> None:
     # The date of the event is the session's close, hours after the newest bar.
-    adjusted = bars.adjust(TWO_DAYS[:4], events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS")
+    adjusted = adjustment.adjust(TWO_DAYS[:4], events(("2024-03-15 20:00", "split", 2.0)), calendar="XNYS")
     assert adjusted["close"].to_list() == [100, 102, 104, 104]
 
 
@@ -91,22 +91,22 @@ def test_an_event_of_no_session_or_without_a_bar_in_it_is_refused() -> None:
     with pytest.raises(
         DataError, match="dated by no session of XNYS, first AAA at 2024-03-15 19:00Z, when none closes"
     ):
-        bars.adjust(TWO_DAYS, events(("2024-03-15 19:00", "split", 2.0)), calendar="XNYS")
+        adjustment.adjust(TWO_DAYS, events(("2024-03-15 19:00", "split", 2.0)), calendar="XNYS")
     gap = pl.concat([TWO_DAYS, flat(("2024-03-19 14:00", 60))])
     with pytest.raises(DataError, match=r"without a bar, first AAA at 2024-03-18 20:00Z; import that bar"):
-        bars.adjust(gap, events(("2024-03-18 20:00", "split", 2.0)), calendar="XNYS")
+        adjustment.adjust(gap, events(("2024-03-18 20:00", "split", 2.0)), calendar="XNYS")
     with pytest.raises(DataError, match=r"dividend 102.0 of AAA at 2024-03-15 is not below the previous close 102"):
-        bars.adjust(TWO_DAYS, events(("2024-03-15 20:00", "dividend", 102.0)), calendar="XNYS")
+        adjustment.adjust(TWO_DAYS, events(("2024-03-15 20:00", "dividend", 102.0)), calendar="XNYS")
 
 
 def test_another_symbol_is_left_alone() -> None:
     both = pl.concat([TWO_DAYS, TWO_DAYS.with_columns(symbol=pl.lit("BBB"))])
-    adjusted = bars.adjust(both, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
+    adjusted = adjustment.adjust(both, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
     assert adjusted.filter(pl.col("symbol") == "AAA").equals(TWO_DAYS)
     assert adjusted.filter(pl.col("symbol") == "BBB")["close"].to_list() == [100, 102, 104, 104, 106, 108, 110]
     # Rows stay where they were.
     mixed = both.sort("ts", "symbol")
-    mixed_too = bars.adjust(mixed, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
+    mixed_too = adjustment.adjust(mixed, events(("2024-03-15 20:00", "split", 2.0), symbol="BBB"), calendar="XNYS")
     assert mixed_too.equals(adjusted.sort("ts", "symbol"))
 
 
@@ -130,20 +130,20 @@ def test_adjusted_bars_up_to_any_time_read_nothing_after_it(seed: int, kinds: li
     rows = [(f"{c:%F %T}", k, 2.0 if k == "split" else 1.0) for c, k in zip(closes, kinds, strict=True) if k != "none"]
     if not rows:
         return
-    whole = bars.adjust(raw, events(*rows), calendar="XNYS")
+    whole = adjustment.adjust(raw, events(*rows), calendar="XNYS")
     seen = pl.col("ts") <= at("2024-03-11 00:00") + timedelta(days=cut)
-    assert bars.adjust(raw.filter(seen), events(*rows), calendar="XNYS").equals(whole.filter(seen))
+    assert adjustment.adjust(raw.filter(seen), events(*rows), calendar="XNYS").equals(whole.filter(seen))
     # Adjusted hours make the days that adjusted days are.
     regular = {"bar": "1h", "to": "1d", "calendar": "XNYS", "outside": "drop", "until": at("2024-04-01 00:00")}
     days = resample(raw, **regular)
-    assert_frame_equal(resample(whole, **regular), bars.adjust(days, events(*rows)), rel_tol=1e-12)
+    assert_frame_equal(resample(whole, **regular), adjustment.adjust(days, events(*rows)), rel_tol=1e-12)
 
 
 @pytest.mark.skipif(not LEAN.exists(), reason=f"{LEAN} is not here")
 def test_minutes_of_apple_have_no_return_of_minus_85_percent_over_the_split_of_seven_for_one() -> None:
     raw = pl.concat([_lean_minutes(day) for day in (date(2014, 6, 6), date(2014, 6, 9))])
     split = events(("2014-06-09 20:00", "split", 7.0), symbol="AAPL")
-    close = bars.adjust(raw, split, calendar="XNYS")["close"]
+    close = adjustment.adjust(raw, split, calendar="XNYS")["close"]
     moves = {name: (c / c.shift(1) - 1) for name, c in (("raw", raw["close"]), ("adjusted", close))}
     # From 645.70 after hours on Friday to 92.42 before the open on Monday.
     assert moves["raw"].min() == pytest.approx(92.42 / 645.70 - 1) == pytest.approx(-0.8569, abs=1e-4)
@@ -151,7 +151,7 @@ def test_minutes_of_apple_have_no_return_of_minus_85_percent_over_the_split_of_s
     assert close[len(_lean_minutes(date(2014, 6, 6)))] == pytest.approx(7 * 92.42)
     # Friday is as it was, whatever comes after it.
     friday = pl.col("ts") < at("2014-06-07 00:00")
-    assert bars.adjust(raw, split, calendar="XNYS").filter(friday).equals(raw.filter(friday))
+    assert adjustment.adjust(raw, split, calendar="XNYS").filter(friday).equals(raw.filter(friday))
 
 
 def _lean_minutes(day: date) -> pl.DataFrame:
@@ -187,7 +187,7 @@ def test_adjusted_returns_are_those_of_wiki_s_own_adjustment(name: str, rows: in
         if float(row[column]) != nothing
     ]
     assert (len(raw), len(found)) == (rows, n_events)
-    adjusted = bars.adjust(raw, pl.DataFrame(found, schema=EVENT_SCHEMA, orient="row"))
+    adjusted = adjustment.adjust(raw, pl.DataFrame(found, schema=EVENT_SCHEMA, orient="row"))
     ours = _growth(adjusted["close"].to_numpy())
     theirs = _growth(np.array([float(row["Adj. Close"]) for row in table]))
     # WIKI buys more shares with a dividend at the close of the day it is paid on, which nobody knows at the open: a

@@ -6,7 +6,7 @@ from conftest import daily_bars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foxflow import bars
+from foxflow import adjustment, bars
 from foxflow.bars import EVENT_SCHEMA
 from foxflow.errors import DataError
 
@@ -137,38 +137,38 @@ def test_an_unknown_volume_is_no_fault() -> None:
 
 def test_adjusting_an_unknown_volume_leaves_it_unknown() -> None:
     bare = daily_bars([100, 50]).with_columns(volume=pl.lit(None, dtype=pl.Float64))
-    assert bars.adjust(bare, events((1, "split", 2.0)))["volume"].to_list() == [None, None]
+    assert adjustment.adjust(bare, events((1, "split", 2.0)))["volume"].to_list() == [None, None]
 
 
 def test_a_split_leaves_the_return_and_divides_the_volume() -> None:
-    adjusted = bars.adjust(daily_bars([100, 51]), events((1, "split", 2.0)))
+    adjusted = adjustment.adjust(daily_bars([100, 51]), events((1, "split", 2.0)))
     assert adjusted["close"].to_list() == [100.0, 102.0]
     assert adjusted["volume"].to_list() == [1000.0, 500.0]
 
 
 def test_a_dividend_is_reinvested_at_the_previous_close_less_the_dividend() -> None:
-    adjusted = bars.adjust(daily_bars([100, 98, 49]), events((1, "dividend", 2.0)))
+    adjusted = adjustment.adjust(daily_bars([100, 98, 49]), events((1, "dividend", 2.0)))
     assert adjusted["close"].to_list() == pytest.approx([100.0, 100.0, 50.0], abs=1e-12)
     assert adjusted["volume"].to_list() == [1000.0, 1000.0, 1000.0]
 
 
 def test_events_of_one_symbol_leave_the_others_alone() -> None:
     both = pl.concat([daily_bars([100, 50], symbol="AAA"), daily_bars([100, 50], symbol="BBB")])
-    adjusted = bars.adjust(both, events((1, "split", 2.0), symbol="BBB"))
+    adjusted = adjustment.adjust(both, events((1, "split", 2.0), symbol="BBB"))
     assert adjusted["close"].to_list() == [100.0, 50.0, 100.0, 100.0]
 
 
 def test_adjust_refuses_an_event_without_a_bar_and_a_dividend_above_the_price() -> None:
     gap = daily_bars([100, 100, 100, 50]).filter(pl.col("ts") != FIRST + 2 * DAY)
     with pytest.raises(DataError, match=r"1 split\(s\) or dividend\(s\) without a bar, first AAA at 2024-01-03 21:00Z"):
-        bars.adjust(gap, events((2, "split", 2.0)))
+        adjustment.adjust(gap, events((2, "split", 2.0)))
     with pytest.raises(DataError, match=r"dividend 100\.0 of AAA at 2024-01-02 is not below the previous close 100\.0"):
-        bars.adjust(daily_bars([100, 50]), events((1, "dividend", 100.0)))
+        adjustment.adjust(daily_bars([100, 50]), events((1, "dividend", 100.0)))
 
 
 def test_events_before_the_first_bar_and_after_the_last_change_nothing() -> None:
     raw = daily_bars([100, 50])
-    assert bars.adjust(raw, events((-3, "split", 7.0), (2, "split", 2.0), (5, "dividend", 500.0))).equals(raw)
+    assert adjustment.adjust(raw, events((-3, "split", 7.0), (2, "split", 2.0), (5, "dividend", 500.0))).equals(raw)
 
 
 @settings(max_examples=40, deadline=None)
@@ -181,7 +181,7 @@ def test_adjust_at_t_reads_nothing_after_t(closes: list[float], kinds: list[str]
     raw = daily_bars(closes)
     rows = [(n, k, 3.0 if k == "split" else 1.0) for n, k in enumerate(kinds[: len(closes)]) if n and k != "none"]
     seen = pl.col("ts") <= FIRST + cut * DAY
-    whole = bars.adjust(raw, events(*rows))
+    whole = adjustment.adjust(raw, events(*rows))
     # Announced or not, what comes after t makes no difference.
-    assert bars.adjust(raw.filter(seen), events(*rows).filter(seen)).equals(whole.filter(seen))
-    assert bars.adjust(raw.filter(seen), events(*rows)).equals(whole.filter(seen))
+    assert adjustment.adjust(raw.filter(seen), events(*rows).filter(seen)).equals(whole.filter(seen))
+    assert adjustment.adjust(raw.filter(seen), events(*rows)).equals(whole.filter(seen))

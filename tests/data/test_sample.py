@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from foxflow import bars, sample
+from foxflow import adjustment, bars, sample
 from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA
 from foxflow.errors import DataError
 
@@ -142,7 +142,7 @@ def test_dividends_agree_with_those_another_file_states(events: pl.DataFrame) ->
 
 
 def test_adjusted_returns_have_no_split_in_them_but_keep_the_real_fall(raw: pl.DataFrame, events: pl.DataFrame) -> None:
-    adjusted = returns(bars.adjust(raw, events), close="close", symbol="symbol", ts="ts")
+    adjusted = returns(adjustment.adjust(raw, events), close="close", symbol="symbol", ts="ts")
     of_apple = dict(adjusted.filter(pl.col("symbol") == "AAPL").select("session", "change").iter_rows())
     # 101.25 to 2 x 55.63, and 88.99 to 2 x 44.86.
     assert of_apple[date(2000, 6, 21)] == pytest.approx(2 * 55.63 / 101.25 - 1, abs=1e-12)
@@ -153,7 +153,7 @@ def test_adjusted_returns_have_no_split_in_them_but_keep_the_real_fall(raw: pl.D
 def test_adjusted_returns_are_the_total_returns_of_the_adj_close_column(
     file: pl.DataFrame, raw: pl.DataFrame, events: pl.DataFrame
 ) -> None:
-    ours = returns(bars.adjust(raw, events), close="close", symbol="symbol", ts="ts")
+    ours = returns(adjustment.adjust(raw, events), close="close", symbol="symbol", ts="ts")
     theirs = returns(file, close="Adj Close", symbol="Ticker", ts="Date")
     joined = ours.join(theirs, on=["symbol", "session"], how="inner").join(
         events.select("symbol", "kind", session=pl.col("ts").dt.date()), on=["symbol", "session"], how="left"
@@ -170,7 +170,7 @@ def test_adjusted_returns_are_the_total_returns_of_the_adj_close_column(
 
 
 def test_no_later_event_changes_an_earlier_adjusted_bar(raw: pl.DataFrame, events: pl.DataFrame) -> None:
-    whole = bars.adjust(raw, events)
+    whole = adjustment.adjust(raw, events)
     for cut in (datetime(2000, 6, 20, 20, tzinfo=UTC), datetime(2004, 11, 12, 21, tzinfo=UTC), raw["ts"].median()):
         seen = pl.col("ts") <= cut
-        assert bars.adjust(raw.filter(seen), events.filter(seen)).equals(whole.filter(seen))
+        assert adjustment.adjust(raw.filter(seen), events.filter(seen)).equals(whole.filter(seen))
