@@ -15,7 +15,6 @@ from foxflow.store.bars import (
     read_delays,
     read_first,
     read_revisions,
-    revision_times,
 )
 from foxflow.store.connection import Transaction, connect, transaction
 from foxflow.store.contracts import read_contracts, read_open_interest, write_contracts, write_open_interest
@@ -53,7 +52,6 @@ __all__ = [
     "read_revisions",
     "read_universe",
     "restore",
-    "revision_times",
     "transaction",
     "write_bars",
     "write_contracts",

@@ -50,15 +50,6 @@ def read_first(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> pl
         return _first(con, path, _Asked(bar_name(bar), tuple(symbols)))
 
 
-def revision_times(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> list[datetime]:
-    """Return the distinct times at which a correction of these bars became known, ascending; none is a valid answer."""
-    with connect(path, read_only=True) as con:
-        if not has_tables(con, path):
-            return []
-        asked = _Asked(bar_name(bar), tuple(symbols))
-        return _select(con, "revisions", ["distinct known_at"], asked)["known_at"].sort().to_list()
-
-
 def read_revisions(path: str | Path, *, bar: str, symbols: Sequence[str] = ()) -> pl.DataFrame:
     """Return all corrections of these bars (`REVISION_SCHEMA`, raw) sorted by (symbol, ts, known_at); often none."""
     with connect(path, read_only=True) as con:

@@ -29,6 +29,11 @@ def in_file(bars: pl.DataFrame, folder: Path, name: str = "bars.parquet") -> Pat
     return folder / name
 
 
+def learned_at(path: Path, *, bar: str, symbols: tuple[str, ...] = ()) -> list[datetime]:
+    """Return the times at which corrections became known, ascending."""
+    return store.read_revisions(path, bar=bar, symbols=symbols)["known_at"].unique().sort().to_list()
+
+
 @pytest.fixture(params=["frame", "file"])
 def as_input(request: pytest.FixtureRequest, tmp_path: Path) -> AsInput:
     return (lambda bars: bars) if request.param == "frame" else (lambda bars: in_file(bars, tmp_path))
@@ -56,7 +61,7 @@ def test_conflict_keep_leaves_the_stored_values_and_counts_them(path: Path, as_i
     changed = as_input(daily_bars([10, 21, 31, 40]))
     assert store.write_bars(path, changed, bar="1d", conflict="keep") == store.Counts(added=1, present=1, kept=2)
     assert store.read_bars(path, bar="1d").equals(daily_bars([10, 20, 30, 40]))
-    assert store.revision_times(path, bar="1d") == []
+    assert learned_at(path, bar="1d") == []
 
 
 def test_conflict_correct_adds_a_revision_and_new_bars_from_their_own_time(path: Path, as_input: AsInput) -> None:
@@ -68,7 +73,7 @@ def test_conflict_correct_adds_a_revision_and_new_bars_from_their_own_time(path:
     before = store.read_bars(path, bar="1d", as_of=LEARNED - timedelta(microseconds=1))
     assert before.equals(daily_bars([10, 20, 30, 40]))
     assert store.read_first(path, bar="1d").equals(daily_bars([10, 20, 30, 40]))
-    assert store.revision_times(path, bar="1d") == [LEARNED]
+    assert learned_at(path, bar="1d") == [LEARNED]
 
 
 def test_a_correction_may_go_back_to_the_first_values_and_again(path: Path) -> None:
@@ -89,8 +94,8 @@ def test_a_correction_may_go_back_to_the_first_values_and_again(path: Path) -> N
     assert correct([10, 25], 2).corrected == 1
     opens = [store.read_bars(path, bar="1d", as_of=LEARNED + n * DAY)["open"][1] for n in (-1, 0, 1, 2)]
     assert opens == [20, 25, 20, 25]
-    assert store.revision_times(path, bar="1d", symbols=["AAA"]) == [LEARNED + n * DAY for n in range(3)]
-    assert store.revision_times(path, bar="1h") == []
+    assert learned_at(path, bar="1d", symbols=("AAA",)) == [LEARNED + n * DAY for n in range(3)]
+    assert learned_at(path, bar="1h") == []
     # Any revision's values are no news to an import.
     assert store.write_bars(path, daily_bars([10, 25]), bar="1d") == store.Counts(added=0, present=2)
 
@@ -264,7 +269,7 @@ def test_a_store_with_revisions_among_its_bars_reads_the_same_before_and_after_i
 
     assert [opens(days) for days in (4, 5, 6, 7)] == [[10, 20, 1, 2], [11, 20, 1, 2], [11, 20, 3, 2], [11, 20, 4, 2]]
     assert store.read_first(path, bar="1d")["open"].to_list() == [10, 20, 1, 2]
-    assert store.revision_times(path, bar="1d") == [LEARNED + days * DAY for days in (5, 6, 7)]
+    assert learned_at(path, bar="1d") == [LEARNED + days * DAY for days in (5, 6, 7)]
     assert store.list_bars(path)["rows"].to_list() == [2, 2]
     assert store.read_events(path).is_empty()
 
