@@ -9,6 +9,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -31,17 +32,7 @@ class FoldBars:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-            disable=quiet or not sys.stderr.isatty(),
-            transient=True,
-        )
+        self._bars = _live(MofNCompleteColumn(), quiet=quiet)
         self._folds: dict[int, TaskID] = {}
         self._all: TaskID | None = None
 
@@ -78,17 +69,7 @@ class ByteBar:
     """How far files were read, on standard error; silent where `quiet`, or where that is no terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(file=sys.stderr),
-            disable=quiet or not sys.stderr.isatty(),
-            transient=True,
-        )
+        self._bars = _live(DownloadColumn(), quiet=quiet)
         self._files: dict[str, TaskID] = {}
 
     def __enter__(self) -> "ByteBar":
@@ -105,3 +86,18 @@ class ByteBar:
         if file not in self._files:
             self._files[file] = self._bars.add_task(file, total=total)
         self._bars.update(self._files[file], completed=done)
+
+
+def _live(counted: ProgressColumn, *, quiet: bool) -> Progress:
+    """Return bars that show what is counted and the time left, and vanish at the end."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        counted,
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+        disable=quiet or not sys.stderr.isatty(),
+        transient=True,
+    )
