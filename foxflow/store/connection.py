@@ -36,6 +36,12 @@ def connect(path: str | Path, *, read_only: bool, wait_s: float = WAIT_S) -> Ite
         When the file stays locked (naming its holder), or is absent, damaged or no DuckDB database.
     """
     path = Path(path)
+    # DuckDB takes these for the query of an address and for a folder: it would write elsewhere, or its log nowhere.
+    for mark in "?\\":
+        if mark in str(path.absolute()):
+            raise DataError(
+                f"{str(path.absolute())!r} can't be a store: DuckDB takes no path with {mark}; give another"
+            )
     if read_only and not path.exists():
         raise DataError(f"no store at {str(path)!r}; import bars into it first, or give the path of an existing store")
     connection = _open(path, read_only=read_only, wait_s=wait_s)
@@ -83,6 +89,8 @@ def _command(pid: str) -> str:
 
 def _unusable(path: Path, e: duckdb.Error) -> DataError:
     reason = str(e).strip().splitlines()[0].rstrip(".!")
+    if "Permission denied" in reason:
+        return DataError(f"{path} cannot be used as a store: {reason}; give yourself the right, or another --out")
     return DataError(
         f"{path} cannot be used as a store: {reason}; where the file is damaged, restore a copy or move it away and "
         "import again"
