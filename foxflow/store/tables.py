@@ -78,9 +78,10 @@ def conflict_of(place: str, table: Keyed, row: dict[str, Any]) -> DataError:
         )
     stored = ", ".join(f"{v} {row[f'stored_{v}']}" for v in differing)
     new = ", ".join(f"{v} {row[v]}" for v in differing)
+    resolve = "say with --on-conflict which are right, " if table.name == "bars" else ""
     return DataError(
         f"{place}: {row['conflicts']} of the {table.name} differ from the stored ones, first {what}: stored {stored}, "
-        f"new {new}; nothing was written: mend the file, or import it into another store"
+        f"new {new}; nothing was written: {resolve}mend the file, or import it into another store"
     )
 
 
