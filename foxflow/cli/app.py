@@ -11,7 +11,15 @@ import click
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Interruptible(click.Group):
+    """A group whose commands, interrupted while they still load, end as the command line says: one line, exit 130."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        with interruptible():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Interruptible, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="foxflow")
 def app() -> None:
     """Backtests with scheduled retraining: walk-forward forecasts scored after costs, and an ONNX release."""
@@ -34,7 +42,9 @@ def with_sample(command: Command) -> Command:
 
 
 @contextmanager
-def interruptible(again: str = "the same command again goes on from the last epoch of every fit") -> Iterator[None]:
+def interruptible(
+    again: str = "what it writes is kept whole or not at all; give the same command again",
+) -> Iterator[None]:
     """Turn Ctrl-C into one line, which says what happens `again`, and exit 130; nothing half done is left behind."""
     try:
         yield

@@ -49,7 +49,8 @@ def backtest(
             )
         overrides.append(f"data.symbols={json.dumps(chosen)}")
     settings = configs.load(config, overrides=overrides, model=model)
-    with interruptible(), FoldBars(quiet=quiet or as_json) as view:
+    again = "the same command again goes on from the last epoch of every fit"
+    with interruptible(again), FoldBars(quiet=quiet or as_json) as view:
         result = experiment.run(settings, experiment.home(out), stage=view.stage, progress=view.progress)
     if as_json:
         print_json(result.summary)

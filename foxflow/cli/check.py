@@ -47,7 +47,7 @@ def bars_check(
     from foxflow import check, experiment, store
     from foxflow.sample import CALENDAR
 
-    with interruptible():
+    with interruptible("the store is as it was; give the same command again"):
         path = experiment.open_store(experiment.home(out), "sample" if sample else "store")
         calendar = calendar or (CALENDAR if sample else None)
         length, counts = _asked(path, bar, symbols)
