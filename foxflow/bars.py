@@ -48,7 +48,10 @@ SESSION_SCHEMA = pl.Schema(
 PRICES = ("open", "high", "low", "close")
 # As exchanges and vendors write them: BTC/USDT, ^GSPC, BRN FMJ0024!, AAPL  250221C00250000.
 SYMBOL = re.compile(r"[A-Za-z0-9^$@#_](?:[A-Za-z0-9 ._/=^:+!&*@#$()-]{0,62}[A-Za-z0-9._/=^:+!&*@#$()-])?")
-SYMBOL_WORDS = "letters, digits and . _ / = ^ - : + ! & * @ # $ ( ) or blanks inside, at most 64"
+SYMBOL_WORDS = (
+    "a letter, a digit or one of _ ^ $ @ #, then letters, digits and . _ / = ^ - : + ! & * @ # $ ( ) or blanks inside, "
+    "at most 64"
+)
 _UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 
 
@@ -68,8 +71,8 @@ def iso(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def bar_length(bar: str) -> timedelta:
-    """Return the length of a bar name such as `1m`, `15m`, `1h`, `1d`.
+def bar_length(bar: str, *, name: str = "bar") -> timedelta:
+    """Return the length of a bar name such as `1m`, `15m`, `1h`, `1d`; `name` is what an error calls it.
 
     Examples
     --------
@@ -78,7 +81,7 @@ def bar_length(bar: str) -> timedelta:
     """
     match = re.fullmatch(r"([1-9]\d{0,4})([smhd])", bar)
     if match is None:
-        raise DataError(f"bar = {bar!r}; expected a number and one of s, m, h, d, as in 1m, 15m, 1h, 1d")
+        raise DataError(f"{name} = {bar!r}; expected a number and one of s, m, h, d, as in 1m, 15m, 1h, 1d")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -84,23 +84,13 @@ def import_files(
     if conflict == "correct":
         known_at = known_at or datetime.now(UTC)
     elif known_at is not None:
-        raise DataError(f"known_at = {known_at} has no effect unless differing bars are corrected; leave it out")
+        raise DataError(
+            f"--known-at {iso(known_at)} has no effect unless differing bars are corrected; add "
+            "--on-conflict correct, or leave it out"
+        )
     with scratch(store_path.parent) as work:
         files = _stage(paths, options, work, progress)
-        splits = None
-        if events is not None:
-            lengths = sorted({staged.bar for staged in files})
-            if options.calendar is None:
-                raise DataError(
-                    f"events {str(events)!r} without a calendar; splits and dividends are dated by session: give "
-                    "--calendar"
-                )
-            if any(length.endswith("d") and length != "1d" for length in lengths):
-                raise DataError(
-                    f"events {str(events)!r} with bars of {', '.join(lengths)}; splits and dividends are dated by "
-                    "session: import them with bars of a session (--bar 1d) or shorter ones"
-                )
-            splits = sources.read_events(events, calendar=options.calendar)
+        splits = _events(events, files, options) if events is not None else None
         imported = []
         with store.transaction(store_path) as inside:
             for staged in files:
@@ -143,13 +133,35 @@ def understand(
     return _stage(paths, options, folder, progress)
 
 
-def summary(understood: Sequence[Staged], options: Options) -> dict[str, Any]:
+def _events(path: str | Path, files: Sequence[Staged], options: Options) -> pl.DataFrame:
+    """Return the splits and dividends of a file (`bars.EVENT_SCHEMA`) that comes with files of bars."""
+    lengths = sorted({staged.bar for staged in files})
+    if options.calendar is None:
+        raise DataError(
+            f"events {str(path)!r} without a calendar; splits and dividends are dated by session: give --calendar"
+        )
+    if any(length.endswith("d") and length != "1d" for length in lengths):
+        raise DataError(
+            f"events {str(path)!r} with bars of {', '.join(lengths)}; splits and dividends are dated by "
+            "session: import them with bars of a session (--bar 1d) or shorter ones"
+        )
+    return sources.read_events(path, calendar=options.calendar)
+
+
+def summary(understood: Sequence[Staged], options: Options, *, events: str | Path | None = None) -> dict[str, Any]:
     """Return how files were understood, as one object of plain values: what `--dry-run --json` prints.
 
     `first_ts`, `first_open` are of the earliest bar, `last_ts`, `last_close` of the latest, with the
-    times when they are complete, in UTC; `volume_sum` leaves out unknown volumes.
+    times when they are complete, in UTC; `volume_sum` leaves out unknown volumes. `events`, a file of splits and
+    dividends as in `import_files`, is read too: a split that it records is none that is missing.
+
+    Raises
+    ------
+    DataError
+        When the file of events is refused.
     """
-    files = [_one(staged, options) for staged in understood]
+    recorded = _events(events, understood, options) if events is not None else None
+    files = [_one(staged, options, recorded) for staged in understood]
     if len(files) == 1:
         return files[0]
     first, last = min(files, key=lambda f: f["first_ts"]), max(files, key=lambda f: f["last_ts"])
@@ -170,7 +182,7 @@ def summary(understood: Sequence[Staged], options: Options) -> dict[str, Any]:
     return {**together, "files": files}
 
 
-def _one(staged: Staged, options: Options) -> dict[str, Any]:
+def _one(staged: Staged, options: Options, events: pl.DataFrame | None) -> dict[str, Any]:
     first, last = staged.order.ends()
     volume = float(staged.order.volume)
     return {
@@ -189,14 +201,14 @@ def _one(staged: Staged, options: Options) -> dict[str, Any]:
         "calendar": options.calendar,
         "columns": dict(staged.columns),
         "dropped": [{"file": staged.file, **row} for row in staged.aside.to_dicts()],
-        "warnings": [*staged.notes, *_findings(staged, options)],
+        "warnings": [*staged.notes, *_findings(staged, options, events)],
     }
 
 
-def _findings(staged: Staged, options: Options) -> list[str]:
+def _findings(staged: Staged, options: Options, events: pl.DataFrame | None) -> list[str]:
     """Return what `bars check` would find in a staged file, in words; one symbol's bars are in memory at a time."""
     parts = (part.with_columns(pl.col("ts") + staged.shift) for part in sources.by_symbol(staged.path))
-    found = check.findings_of(parts, bar=staged.bar, calendar=options.calendar)
+    found = check.findings_of(parts, bar=staged.bar, calendar=options.calendar, events=events)
     return [
         f"{row['severity']}: {row['check']}, {row['symbol']} at {iso(row['ts'])}: {row['detail']}"
         for row in found.iter_rows(named=True)

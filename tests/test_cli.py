@@ -135,3 +135,45 @@ def test_an_import_that_is_refused_writes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert not (tmp_path / "home" / "bars.duckdb").exists()
+
+
+def test_a_command_interrupted_while_it_loads_is_one_line_and_exit_130() -> None:
+    code = (
+        "import sys\n"
+        "from foxflow.cli import app, main\n"
+        "def stop(**_):\n"
+        "    raise KeyboardInterrupt\n"
+        "app.commands['doctor'].callback = stop\n"
+        "sys.argv = ['foxflow', 'doctor']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("interrupted; ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_dry_run_knows_the_splits_of_its_events_and_refuses_a_file_of_none(tmp_path: Path) -> None:
+    bars, events = tmp_path / "bars.csv", tmp_path / "events.csv"
+    days = [f"2024-03-{d:02}" for d in (1, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 18, 19, 20, 21, 22, 25, 26, 27, 28)]
+    rows = [f"{day},A,{p},{p + 1},{p - 1},{p + 0.5},{v}" for n, day in enumerate(days)
+            for p, v in [(100 + n % 3, 1000 + n) if n < 10 else (50 + n % 3, 2000 + n)]]  # fmt: skip
+    bars.write_text("\n".join(["date,symbol,open,high,low,close,volume", *rows]))
+    events.write_text("symbol,session,kind,value\nA,2024-03-15,split,2\n")
+    dry = ("bars", "import", bars, "--calendar", "XNYS", "--dry-run", "--json")
+    without, told = (json.loads(foxflow(*dry, *more).stdout)["warnings"] for more in ([], ["--events", events]))
+    assert [w for w in without if "possible split" in w]
+    assert not [w for w in told if "possible split" in w]
+    refused = foxflow(*dry, "--events", tmp_path / "absent.csv")
+    assert refused.returncode == 1
+    assert "absent.csv" in json.loads(refused.stdout)["error"]
+
+
+def test_a_path_that_duckdb_would_take_for_another_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for name in ("why?", "a\\b"):
+        folder = tmp_path / name
+        folder.mkdir()
+        done = foxflow("bars", "list", "--sample", "--out", folder)
+        assert done.returncode == 1
+        assert "DuckDB takes no path with" in done.stderr
+        assert not list(folder.iterdir())

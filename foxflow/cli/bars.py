@@ -122,14 +122,14 @@ def bars_import(
         return
     with interruptible(), ByteBar(quiet=as_json) as view:
         if dry_run:
-            _dry_run(paths, options, view.progress, as_json=as_json)
+            _dry_run(paths, options, events, view.progress, as_json=as_json)
             return
         found = ingest.import_files(
             experiment.store_path(experiment.home(out), "store"),
             paths,
             options,
             events=events,
-            delay=bar_length(delay) if delay is not None else timedelta(0),
+            delay=bar_length(delay, name="--delay") if delay is not None else timedelta(0),
             conflict=conflict,
             known_at=known_at.replace(tzinfo=UTC) if known_at is not None else None,
             progress=view.progress,
@@ -145,7 +145,12 @@ def bars_import(
 
 
 def _dry_run(
-    paths: Sequence[Path], options: "Options", progress: Callable[[str, int, int], None], *, as_json: bool
+    paths: Sequence[Path],
+    options: "Options",
+    events: Path | None,
+    progress: Callable[[str, int, int], None],
+    *,
+    as_json: bool,
 ) -> None:
     """Print how files are understood; with JSON one object, also where a file is refused."""
     import tempfile
@@ -154,7 +159,8 @@ def _dry_run(
 
     try:
         with tempfile.TemporaryDirectory() as folder:
-            understood = ingest.summary(ingest.understand(paths, options, Path(folder), progress=progress), options)
+            staged = ingest.understand(paths, options, Path(folder), progress=progress)
+            understood = ingest.summary(staged, options, events=events)
     except FoxflowError as e:
         if not as_json:
             raise
@@ -164,7 +170,11 @@ def _dry_run(
         print_json(understood)
         return
     print_rows(
-        [{"": k, "understood": v} for k, v in understood.items() if k not in ("warnings", "dropped", "files")],
+        [
+            {"": k, "understood": str(v) if isinstance(v, float) else v}
+            for k, v in understood.items()
+            if k not in ("warnings", "dropped", "files")
+        ],
         as_json=False,
         title="understood; nothing imported",
     )
