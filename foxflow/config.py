@@ -36,7 +36,9 @@ def from_mapping(kind: type[Section], values: Mapping[str, object], *, section: 
     for name, each in fields.items():
         required = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         if required and name not in values:
-            raise ConfigError(f"[{section}] {name} is required and missing; add `{name} = ...` to the section")
+            raise ConfigError(
+                f"[{section}] {name} is required and missing; add `{name} = ...` to the section, or --set"
+            )
     checked = {key: _checked(value, hints[key], where=f"[{section}] {key}") for key, value in values.items()}
     try:
         return kind(**checked)
@@ -291,7 +293,7 @@ def parse(document: Mapping[str, object]) -> Config:
     """Return the experiment that a parsed TOML document describes."""
     for name, body in document.items():
         if name not in (*SECTIONS, *OPTIONAL_SECTIONS, "model"):
-            raise ConfigError(f"section {unknown('section', name, (*SECTIONS, *OPTIONAL_SECTIONS, 'model'))}")
+            raise ConfigError(f"{unknown('section', name, (*SECTIONS, *OPTIONAL_SECTIONS, 'model'))}")
         if not isinstance(body, Mapping):
             raise ConfigError(f"{name} = {body!r}; expected a section [{name}]")
     for name in (*SECTIONS, "model"):

@@ -17,12 +17,16 @@ def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool, title: str) -> 
     if as_json:
         print_json([{k: _plain(v) for k, v in row.items()} for row in rows])
         return
+    if not rows:
+        # A table of nothing would fold its title to the width of nothing.
+        print(f"{title}: nothing")
+        return
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=escape(title), title_justify="left")
-    for n, column in enumerate(rows[0] if rows else ("nothing",)):
+    for n, column in enumerate(rows[0]):
         table.add_column(column, overflow="fold", no_wrap=n == 0)
     for row in rows:
         table.add_row(*(escape(_text(v)) for v in row.values()))
