@@ -1,7 +1,9 @@
 """What every reader of a format gives: a file's columns in chunks of bounded size, and the lines that are no rows."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import polars as pl
 
@@ -10,6 +12,19 @@ import polars as pl
 FAULT_SCHEMA = pl.Schema(
     {"number": pl.Int64(), "kind": pl.String(), "when": pl.String(), "text": pl.String(), "reason": pl.String()}
 )
+
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items, the next one made in a thread while one is used."""
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, items, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from foxflow.errors import DataError
 from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, remarks, rows, staging
 from foxflow.sources import roles as columns
 from foxflow.sources.asking import conflicts, missing, spacing
-from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened
+from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened, ahead
 from foxflow.sources.clock import Clock
 from foxflow.sources.content import Content, identify
 from foxflow.sources.roles import Roles
@@ -129,7 +129,7 @@ def _opened(content: Content, options: Options, seen: Understanding) -> Iterator
     chosen = None if isinstance(options.columns, tuple) else options.columns
     with content.path.open("rb") as raw, content.open(raw) as stream:
         if content.kind == "csv":
-            texts = delimited.blocks(stream, file=file, is_whole=bool(content.packing))
+            texts = ahead(delimited.blocks(stream, file=file, is_whole=bool(content.packing)))
             first = next(texts, "\n")
             layout = delimited.layout_of(first, file=file, names=listed)
             names, notes = layout.names, layout.notes

@@ -4,6 +4,7 @@
 import math
 import zoneinfo
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,10 +25,12 @@ STAGED_SCHEMA = pl.Schema(
 # More different gaps than these are the gaps of no bars of equal length.
 _MOST_GAPS = 5_000
 _BATCH = 1 << 20
+# Twice DuckDB's own group of rows: groups that end with its own are taken over as they are, others are packed twice.
+_GROUP = 2 * 122_880
 
 
 class Writer:
-    """Appends frames of `STAGED_SCHEMA` to a Parquet file."""
+    """Appends frames of `STAGED_SCHEMA` to a Parquet file, in a thread of its own."""
 
     def __init__(self, path: Path) -> None:
         self._schema = pa.schema(
@@ -39,18 +42,43 @@ class Writer:
             ]
         )
         # It lives for minutes: packing it would take longer than the disk does.
-        self._writer = pq.ParquetWriter(
+        self._file = pq.ParquetWriter(
             path, self._schema, compression="none", use_dictionary=["symbol"], write_statistics=False
         )
+        self._rest = STAGED_SCHEMA.to_frame()
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
 
     def write(self, frame: pl.DataFrame) -> None:
         """Append rows."""
-        if len(frame):
-            self._writer.write_table(frame.select(STAGED_SCHEMA.names()).to_arrow().cast(self._schema))
+        if frame.is_empty():
+            return
+        rows = pl.concat([self._rest, frame.select(STAGED_SCHEMA.names())])
+        whole = len(rows) // _GROUP * _GROUP
+        self._rest = rows[whole:]
+        if whole:
+            self._put(rows[:whole])
 
     def close(self) -> None:
         """Finish the file."""
-        self._writer.close()
+        try:
+            if len(self._rest):
+                self._put(self._rest)
+            self._wait()
+        finally:
+            self._pool.shutdown()
+            self._file.close()
+
+    def _put(self, rows: pl.DataFrame) -> None:
+        self._wait()
+        self._pending = self._pool.submit(self._write, rows)
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+
+    def _write(self, rows: pl.DataFrame) -> None:
+        self._file.write_table(rows.to_arrow().cast(self._schema), row_group_size=_GROUP)
 
 
 @dataclass
@@ -182,6 +210,7 @@ def tidy(source: Path, target: Path, folder: Path, *, keep: Literal["first", "la
     quoted = [str(path).replace("'", "''") for path in (folder, source, ordered)]
     with duckdb.connect() as con:
         con.execute("set threads = 2")
+        con.execute("set enable_progress_bar = false")
         con.execute("set memory_limit = '512MB'")
         con.execute(f"set temp_directory = '{quoted[0]}'")
         con.execute("set TimeZone = 'UTC'")

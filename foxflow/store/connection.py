@@ -47,6 +47,8 @@ def connect(path: str | Path, *, read_only: bool, wait_s: float = WAIT_S) -> Ite
     connection = _open(path, read_only=read_only, wait_s=wait_s)
     try:
         connection.execute("set TimeZone = 'UTC'")
+        # It would be written among what a command prints.
+        connection.execute("set enable_progress_bar = false")
         # Text as Polars holds it, which then need not be copied.
         connection.execute("set produce_arrow_string_view = true")
         yield connection

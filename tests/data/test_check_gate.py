@@ -47,7 +47,7 @@ def test_accepting_one_finding_accepts_no_other() -> None:
     assert passed(both, "possible split") == (NAME, "possible split BBB 2024-03-01")
 
 
-@pytest.mark.parametrize("name", ["possible split AAB", "jump", "posible split", NAME.replace("03-01", "03-02")])
+@pytest.mark.parametrize("name", ["possible split AAB", "jump", "possible splits", NAME.replace("03-01", "03-02")])
 def test_a_name_that_fits_nothing_names_what_there_is(name: str) -> None:
     with pytest.raises(DataError, match=rf"\[data\] accept: unknown severe finding '{name}'; known: {NAME}"):
         passed(walk(factor=1 / 2), NAME, name)
