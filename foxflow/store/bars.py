@@ -121,8 +121,9 @@ def _first(con: duckdb.DuckDBPyConnection, path: str | Path, asked: _Asked) -> p
         frame = _select(con, "bars", ["rowid", *(c for c in BAR_SCHEMA if c != "symbol")], asked)
         # A join in the query, for one, would mix them up.
         if frame["rowid"].is_sorted():
-            number = np.repeat(np.arange(len(counts)), counts["rows"].to_numpy())
-            named = frame.drop("rowid").insert_column(0, counts["symbol"].gather(number))
+            # As wide as Polars' own indices, which it then need not make.
+            number = np.repeat(np.arange(len(counts), dtype=np.uint32), counts["rows"].to_numpy())
+            named = frame.drop("rowid").insert_column(0, counts["symbol"].gather(pl.Series(number)))
             return in_order(named.cast(BAR_SCHEMA))
     return in_order(_select(con, "bars", list(BAR_SCHEMA), asked).cast(BAR_SCHEMA))
 
