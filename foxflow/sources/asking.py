@@ -23,6 +23,8 @@ class Asked(Protocol):
     """What the user said, of which this module reads some."""
 
     @property
+    def date(self) -> str | None: ...  # noqa: D102
+    @property
     def bar(self) -> str | None: ...  # noqa: D102
     @property
     def symbol(self) -> str | None: ...  # noqa: D102
@@ -55,6 +57,8 @@ def missing(
     form = seen.form
     assert form is not None
     asked = []
+    if options.date is not None and form.date != "day-ms":
+        raise DataError(f"{opened.file}: --date {options.date} has no effect on times that have a date; leave it out")
     if "symbol" not in roles.positions and options.symbol is None and opened.symbol is None:
         asked.append("no column symbol or ticker says whose bars these are; name it with --symbol")
     if seen.kind == "date":

@@ -245,9 +245,10 @@ def test_what_is_not_understood_is_refused_with_file_and_place(
             "--tz UTC beside --calendar XNYS of America/New_York; leave --tz out",
             id="a zone for dates",
         ),
+        pytest.param(DAILY, {"date": "2024-03-14"}, "--date 2024-03-14 has no effect on times", id="a day for dates"),
         pytest.param(DAILY, {"bar": "5m"}, "cannot place bars of 5m; use --bar 1d", id="dates for minutes"),
         pytest.param(DAILY, {"symbol": None}, "whose bars these are; name it with --symbol", id="no symbol"),
-        pytest.param(DAILY, {"symbol": "X\tY"}, r"--symbol 'X\\tY'; expected letters", id="no possible symbol"),
+        pytest.param(DAILY, {"symbol": "X\tY"}, r"--symbol 'X\\tY'; expected a letter", id="no possible symbol"),
         pytest.param(DAILY, {"bar": "daily"}, "bar = 'daily'; expected", id="no bar length"),
         pytest.param(MINUTES, {}, r"--stamp open\|close; times such as .* --tz", id="neither stamp nor zone"),
         pytest.param(MINUTES, {"calendar": None, "bar": "1m", "tz": "UTC"}, r"--stamp open\|close", id="no stamp"),
@@ -320,7 +321,7 @@ def test_bars_longer_than_declared_are_refused_and_bars_with_gaps_are_not(tmp_pa
 def test_symbols_that_are_missing_or_impossible_are_refused(tmp_path: Path) -> None:
     for symbol in ("", "A'B", "../x", "A" * 65):
         content = f"symbol,date,open,high,low,close,volume\nIBM,2024-03-14,1,1,1,1,1\n{symbol},2024-03-15,1,1,1,1,1\n"
-        with pytest.raises(DataError, match=r"line 3 .*: symbol .*; expected letters, digits"):
+        with pytest.raises(DataError, match=r"line 3 .*: symbol .*; expected a letter, a digit"):
             read(file(tmp_path, content), bar="1d", calendar="XNYS")
 
 
