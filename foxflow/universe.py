@@ -126,7 +126,7 @@ def require_rows(table: pl.DataFrame, *, where: str) -> pl.DataFrame:
         (pl.any_horizontal(pl.col(ORDER).is_null()), "expected a symbol, a start and when it was known"),
         (
             ~pl.col("symbol").str.contains(f"^(?:{SYMBOL.pattern})$"),
-            f"expected a symbol of {SYMBOL_WORDS}",
+            f"expected a symbol: {SYMBOL_WORDS}",
         ),
         (pl.col("until") <= pl.col("since"), "expected an end after its start"),
         (gain.is_not_null() & pl.col("until").is_null(), "a delisting return needs the end it belongs to"),

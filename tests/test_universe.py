@@ -80,7 +80,7 @@ def test_who_is_a_member_within_a_span() -> None:
         ((("A", 0, None, -0.5, 0),), "a delisting return needs the end"),
         ((("A", 0, 3, -60.0, 0),), "delisting return -60, .*a fraction of -1 or more"),
         ((("A", 0, 3, float("nan"), 0),), "a fraction of -1 or more"),
-        ((("A\tb", 0, 3, None, 0),), "expected a symbol of letters"),
+        ((("A\tb", 0, 3, None, 0),), "expected a symbol: a letter, a digit"),
         ((("A", 0, 3, None, 3),), "first known when it was over"),
         ((("A", 0, 3, None, 0), ("A", 0, 5, None, 5)), "a longer membership than the one known before it"),
         ((("A", 0, 3, None, 0), ("A", 0, 4, None, 0)), "stand in more than one row"),
