@@ -95,7 +95,7 @@ def identify(path: str | Path, *, declared: str | None = None) -> Content:
         with path.open("rb") as file:
             head = file.read(HEAD)
     except OSError as e:
-        raise DataError(f"{path} cannot be read: {e.strerror}; give the path of a file of bars") from e
+        raise DataError(f"{path} cannot be read: {e.strerror}; give the path of a file that is there") from e
     if not head:
         raise DataError(f"{path} is empty (0 bytes); expected bars")
     packing: tuple[str, ...] = ()
