@@ -269,9 +269,13 @@ def _described(positions: Mapping[str, int], names: Sequence[str], spoken: Seque
     )
     if unknown_volume:
         notes.append("volume counts price changes (ticks), not what was traded")
+    left = adjusted[0] if adjusted and adjusted[0] not in positions.values() else None
+    if left is not None:
+        taken, other = (names[p].strip().replace("\n", "/") for p in (positions["close"], left))
+        notes.append(f"the close is {taken!r}, taken as traded; {other!r} is left out")
     return Roles(
         positions=positions,
-        adjusted=adjusted[0] if adjusted and adjusted[0] not in positions.values() else None,
+        adjusted=left,
         stamp="open" if time & set(_OPENS) else "close" if time & set(_CLOSES) else None,
         tz="UTC" if time & set(_UTC) else None,
         notes=tuple(notes),

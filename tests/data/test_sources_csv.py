@@ -77,6 +77,9 @@ def test_columns_are_taken_by_whole_name_so_adjusted_prices_are_never_mixed_in(t
     content = "Adj Close,Adj. Open,Volume,Low,Open,Date,High,Close,Adj. Volume\n1,2,300,9,10,2024-03-14,12,11,4\n"
     bars = read(file(tmp_path, content), bar="1d", symbol="XYZ", calendar="XNYS")
     assert bars.row(0)[2:] == (10.0, 12.0, 9.0, 11.0, 300.0)
+    options = sources.Options(bar="1d", symbol="XYZ", calendar="XNYS")
+    notes = sources.stage(file(tmp_path, content), options, tmp_path).notes
+    assert "the close is 'Close', taken as traded; 'Adj Close' is left out" in notes
     only_adjusted = content.replace(",Close", ",Settle")
     with pytest.raises(DataError, match="no column close among 'Adj Close'"):
         read(file(tmp_path, only_adjusted), bar="1d", symbol="XYZ", calendar="XNYS")
