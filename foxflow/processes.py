@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from typing import Any, TypeAlias, TypeVar
 
 ONE_THREAD = dict.fromkeys(
@@ -42,17 +42,22 @@ class Workers:
 def workers(n: int) -> Iterator[Workers]:
     """Give `n` processes; where the block fails or is interrupted they end in the middle of what they do."""
     context = multiprocessing.get_context("spawn")
-    messages, unwanted = context.Queue(), context.Event()
+    messages = context.Queue()
+    # Workers wait for its end. An event would wait for them in turn, for ever where they were ended together with this
+    # process, as a service manager does.
+    unwanted, wanted = context.Pipe(duplex=False)
     executor = ProcessPoolExecutor(n, mp_context=context, initializer=_start, initargs=(messages, unwanted))
     try:
         yield Workers(executor, messages)
     except BaseException:
         # shutdown() would wait for work that nobody wants any more.
-        unwanted.set()
+        wanted.close()
         raise
     finally:
         executor.shutdown(cancel_futures=True)
         messages.close()
+        wanted.close()
+        unwanted.close()
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ _worker: dict[str, Any] = {}
 _talking = threading.Lock()
 
 
-def _start(messages: Messages, unwanted: Event) -> None:
+def _start(messages: Messages, unwanted: Connection) -> None:
     """Set up a worker process: it ends when it is unwanted or its parent is gone."""
     messages.cancel_join_thread()
     _worker.update(messages=messages)
@@ -112,7 +117,8 @@ def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
     os._exit(1)
 
 
-def _end_when(unwanted: Event) -> None:
-    unwanted.wait()
+def _end_when(unwanted: Connection) -> None:
+    with contextlib.suppress(EOFError):
+        unwanted.recv_bytes()
     with _talking:
         os._exit(1)

@@ -84,3 +84,36 @@ def test_an_interruption_ends_the_program_even_while_large_results_are_sent(afte
     assert run.returncode not in (0, None)
     # The parent's own, and none of a worker.
     assert error.count("Traceback") == 1, error
+
+
+ENDED_TOGETHER = """
+import signal, sys
+sys.path[:0] = {path!r}
+from test_processes import sleep, surroundings
+from foxflow import processes
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with processes.workers(2) as pool:
+        pool.submit(surroundings).result()
+        futures = [pool.submit(sleep, 600.0) for _ in range(2)]
+        print("started", flush=True)
+        futures[0].result()
+"""
+
+
+def test_a_program_whose_workers_are_ended_with_it_does_not_wait_for_them(tmp_path: Path) -> None:
+    script = tmp_path / "ended.py"
+    script.write_text(ENDED_TOGETHER.format(path=[str(Path(__file__).parent), *sys.path]))
+    run = subprocess.Popen(
+        [sys.executable, str(script)], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert run.stdout is not None
+    run.stdout.readline()
+    time.sleep(1.0)
+    # As a service manager stops a program: every process of it at once.
+    os.killpg(run.pid, signal.SIGTERM)
+    try:
+        run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode not in (0, None)
