@@ -52,6 +52,8 @@ def workers(n: int) -> Iterator[Workers]:
     except BaseException:
         # shutdown() would wait for work that nobody wants any more.
         wanted.close()
+        # Python before 3.11.5 waits for its thread that sends tasks, which waits for workers that have ended.
+        executor._call_queue._reader.close()  # type: ignore[attr-defined]  # noqa: SLF001
         raise
     finally:
         executor.shutdown(cancel_futures=True)
