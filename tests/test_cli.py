@@ -177,3 +177,16 @@ def test_a_path_that_duckdb_would_take_for_another_is_refused_before_anything_is
         assert done.returncode == 1
         assert "DuckDB takes no path with" in done.stderr
         assert not list(folder.iterdir())
+
+
+def test_an_interruption_in_the_middle_of_a_query_is_one_line_and_exit_130() -> None:
+    code = (
+        "import duckdb, os, signal, threading\n"
+        "from foxflow.cli.app import interruptible\n"
+        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "with interruptible():\n"
+        "    duckdb.connect().execute('create table t as select a.range x from range(100000) a, range(100000) b')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
+    assert done.stderr.startswith("interrupted; ")

@@ -48,6 +48,9 @@ def interruptible(
     """Turn Ctrl-C into one line, which says what happens `again`, and exit 130; nothing half done is left behind."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as e:
+        # The second is what DuckDB makes of Ctrl-C in the middle of a query.
+        if isinstance(e, RuntimeError) and str(e) != "Query interrupted":
+            raise
         print(f"interrupted; {again}", file=sys.stderr)
         sys.exit(130)
