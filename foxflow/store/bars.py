@@ -118,7 +118,9 @@ def _first(con: duckdb.DuckDBPyConnection, path: str | Path, asked: _Asked) -> p
     if counts.is_empty():
         raise DataError(f"{path} holds no bars of {asked.bar} that were known at {asked.as_of}; ask for a later time")
     if numbered and (counts["first"] > counts["last"].shift(1)).all():
-        frame = _select(con, "bars", ["rowid", *(c for c in BAR_SCHEMA if c != "symbol")], asked)
+        # Half as wide, they are fetched in half the time.
+        row = "rowid::uinteger as rowid" if counts["last"].max() < 2**32 else "rowid"  # type: ignore[operator]
+        frame = _select(con, "bars", [row, *(c for c in BAR_SCHEMA if c != "symbol")], asked)
         # A join in the query, for one, would mix them up.
         if frame["rowid"].is_sorted():
             # As wide as Polars' own indices, which it then need not make.
