@@ -89,11 +89,13 @@ def import_files(
             "--on-conflict correct, or leave it out"
         )
     with scratch(store_path.parent) as work:
-        files = _stage(paths, options, work, progress)
+        files = understand(paths, options, work, progress=progress)
         splits = _events(events, files, options) if events is not None else None
+        # Before the store is opened, whose lock is held for moments only.
+        digests = [_sha256(staged.file) if len(staged.aside) else None for staged in files]
         imported = []
         with store.transaction(store_path) as inside:
-            for staged in files:
+            for staged, digest in zip(files, digests, strict=True):
                 counts = store.write_bars(
                     inside,
                     staged.path,
@@ -104,11 +106,7 @@ def import_files(
                     conflict=conflict,
                     known_at=known_at,
                 )
-                aside = (
-                    store.write_quarantine(inside, staged.aside, file=staged.file, sha256=_sha256(staged.file))
-                    if len(staged.aside)
-                    else 0
-                )
+                aside = store.write_quarantine(inside, staged.aside, file=staged.file, sha256=digest) if digest else 0
                 imported.append(
                     Imported(
                         staged.file, counts.added, counts.present, counts.corrected, counts.kept, aside, staged.notes
@@ -130,7 +128,14 @@ def understand(
     DataError
         As `import_files`, but for what the store holds.
     """
-    return _stage(paths, options, folder, progress)
+    if not paths:
+        raise DataError("no file to import; give the path of at least one file of bars")
+    staged = []
+    for n, path in enumerate(paths):
+        place = folder / str(n)
+        place.mkdir()
+        staged.append(sources.stage(path, options, place, progress=functools.partial(progress, str(path))))
+    return staged
 
 
 def _events(path: str | Path, files: Sequence[Staged], options: Options) -> pl.DataFrame:
@@ -213,17 +218,6 @@ def _findings(staged: Staged, options: Options, events: pl.DataFrame | None) -> 
         f"{row['severity']}: {row['check']}, {row['symbol']} at {iso(row['ts'])}: {row['detail']}"
         for row in found.iter_rows(named=True)
     ]
-
-
-def _stage(paths: Sequence[str | Path], options: Options, work: Path, progress: Progress) -> list[Staged]:
-    if not paths:
-        raise DataError("no file to import; give the path of at least one file of bars")
-    staged = []
-    for n, path in enumerate(paths):
-        folder = work / str(n)
-        folder.mkdir()
-        staged.append(sources.stage(path, options, folder, progress=functools.partial(progress, str(path))))
-    return staged
 
 
 def _sha256(file: str) -> str:
