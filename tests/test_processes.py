@@ -68,17 +68,23 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("after", [0.0, 1.0, 1.5, 2.0])
-def test_an_interruption_ends_the_program_even_while_large_results_are_sent(after: float, tmp_path: Path) -> None:
-    script = tmp_path / "interrupted.py"
-    script.write_text(INTERRUPTED.format(path=[str(Path(__file__).parent), *sys.path]))
-    # A session of its own, interrupted as a whole: what a terminal does on Ctrl-C.
+def started(code: str, folder: Path) -> "subprocess.Popen[str]":
+    """Return a program in a session of its own, once it has said that it has started."""
+    script = folder / "program.py"
+    script.write_text(code.format(path=[str(Path(__file__).parent), *sys.path]))
     run = subprocess.Popen(
         [sys.executable, str(script)], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert run.stdout is not None
     run.stdout.readline()
+    return run
+
+
+@pytest.mark.parametrize("after", [0.0, 1.0, 1.5, 2.0])
+def test_an_interruption_ends_the_program_even_while_large_results_are_sent(after: float, tmp_path: Path) -> None:
+    run = started(INTERRUPTED, tmp_path)
     time.sleep(after)
+    # Interrupted as a whole: what a terminal does on Ctrl-C.
     os.killpg(run.pid, signal.SIGINT)
     _, error = run.communicate(timeout=120)
     assert run.returncode not in (0, None)
@@ -102,13 +108,7 @@ if __name__ == "__main__":
 
 
 def test_a_program_whose_workers_are_ended_with_it_does_not_wait_for_them(tmp_path: Path) -> None:
-    script = tmp_path / "ended.py"
-    script.write_text(ENDED_TOGETHER.format(path=[str(Path(__file__).parent), *sys.path]))
-    run = subprocess.Popen(
-        [sys.executable, str(script)], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert run.stdout is not None
-    run.stdout.readline()
+    run = started(ENDED_TOGETHER, tmp_path)
     time.sleep(1.0)
     # As a service manager stops a program: every process of it at once.
     os.killpg(run.pid, signal.SIGTERM)
