@@ -177,6 +177,11 @@ def exchange(calendar: str, start: date, end: date) -> Any:  # noqa: ANN401  (th
             raise DataError(f"calendar {calendar} from {start} to {end}: {e}; expected dates that it covers") from e
 
 
+def zone_of(calendar: str) -> str:
+    """Return the time zone of an exchange, as in America/New_York. Raises as `exchange` does."""
+    return str(exchange(calendar, date(2024, 1, 2), date(2024, 1, 31)).tz)
+
+
 def sessions_per_year(calendar: str) -> int:
     """Return the mean number of sessions a year, rounded: 252 for XNYS, 365 for 24/7.
 

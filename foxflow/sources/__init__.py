@@ -6,16 +6,14 @@ from pathlib import Path
 import polars as pl
 
 from foxflow.bars import BAR_SCHEMA
-from foxflow.sources.content import FORMATS
 from foxflow.sources.contracts import read_contracts, read_open_interest
 from foxflow.sources.events import read_events
-from foxflow.sources.reading import Options, Staged, stage
+from foxflow.sources.options import Options
+from foxflow.sources.reading import Staged, stage
 from foxflow.sources.staging import by_symbol
-from foxflow.sources.tables import read_table
 from foxflow.sources.universe import read_universe
 
 __all__ = [
-    "FORMATS",
     "Options",
     "Staged",
     "by_symbol",
@@ -23,7 +21,6 @@ __all__ = [
     "read_contracts",
     "read_events",
     "read_open_interest",
-    "read_table",
     "read_universe",
     "stage",
 ]

@@ -1,15 +1,15 @@
 """What a file leaves open is asked for, all at once; what contradicts itself is refused with its place."""
 
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
 
 import polars as pl
 
-from foxflow.bars import bar_length, exchange
+from foxflow.bars import bar_length, zone_of
 from foxflow.errors import DataError
 from foxflow.sources.chunks import Opened
 from foxflow.sources.forms import Form
+from foxflow.sources.options import Options
 from foxflow.sources.roles import Roles
 from foxflow.sources.staging import Order, Repeats, batches, place_of, step_of
 from foxflow.sources.understanding import Understanding
@@ -19,28 +19,11 @@ _DAY_US = 86_400_000_000
 ENOUGH_GAPS = 20
 
 
-class Asked(Protocol):
-    """What the user said, of which this module reads some."""
-
-    @property
-    def date(self) -> str | None: ...  # noqa: D102
-    @property
-    def bar(self) -> str | None: ...  # noqa: D102
-    @property
-    def symbol(self) -> str | None: ...  # noqa: D102
-    @property
-    def calendar(self) -> str | None: ...  # noqa: D102
-    @property
-    def stamp(self) -> str | None: ...  # noqa: D102
-    @property
-    def tz(self) -> str | None: ...  # noqa: D102
-
-
 def missing(
     opened: Opened,
     roles: Roles,
     seen: Understanding,
-    options: Asked,
+    options: Options,
     *,
     stamp: str | None,
     tz: str | None,
@@ -79,7 +62,7 @@ def missing(
 
 
 def _of_dates(
-    opened: Opened, seen: Understanding, options: Asked, *, stamp: str | None, tz: str | None, gaps: dict[int, int]
+    opened: Opened, seen: Understanding, options: Options, *, stamp: str | None, tz: str | None, gaps: dict[int, int]
 ) -> list[str]:
     asked = []
     if options.bar is not None and not options.bar.endswith("d"):
@@ -90,7 +73,7 @@ def _of_dates(
     n_days = int(options.bar[:-1]) if options.bar is not None else 1
     if options.calendar is not None and options.tz is not None and seen.day_zone is None:
         # Sessions have the zone of their exchange; to name it too contradicts nothing.
-        zone = str(exchange(options.calendar, date(2024, 1, 2), date(2024, 1, 31)).tz)
+        zone = zone_of(options.calendar)
         if options.tz != zone:
             raise DataError(
                 f"{opened.file}: --tz {options.tz} beside --calendar {options.calendar} of {zone}; leave --tz out"
@@ -179,8 +162,7 @@ def spacing(opened: Opened, path: Path, order: Order, kind: str, *, given: str |
         if step is not None and step > length and n_gaps >= ENOUGH_GAPS and step < _DAY_US:
             raise DataError(
                 f"{opened.file}: all {n_gaps} gaps between bars are multiples of {timedelta(microseconds=step)}, "
-                "more than a "
-                f"bar of {given}; give the length the bars have with --bar"
+                f"more than a bar of {given}; give the length the bars have with --bar"
             )
         return given
     if smallest is None or usual is None or step is None:
@@ -197,8 +179,7 @@ def spacing(opened: Opened, path: Path, order: Order, kind: str, *, given: str |
     raise DataError(
         f"{opened.file}: the gaps between bars have no common length ({timedelta(microseconds=smallest)} to "
         f"{timedelta(microseconds=max(order.gaps))}), as between bars of equal volume or value; only bars of equal "
-        "time can be "
-        "imported: resample them, or give their --bar"
+        "time can be imported: resample them, or give their --bar"
     )
 
 

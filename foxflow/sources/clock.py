@@ -6,8 +6,9 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from foxflow.bars import TS, session_closes
+from foxflow.bars import TS
 from foxflow.errors import DataError
+from foxflow.sources.times import sessions_of_years
 
 _DAY = timedelta(days=1)
 
@@ -117,7 +118,7 @@ def _session_ends(days: pl.Series, calendar: str, n_days: int, stamp: str | None
     assert isinstance(first, date)
     assert isinstance(last, date)
     try:
-        sessions = _sessions(calendar, first, last + _DAY * (n_days - 1))
+        sessions = sessions_of_years(calendar, first, last + _DAY * (n_days - 1))
     except DataError as e:
         raise DataError(f"{file}: {e}") from e
     if n_days == 1 or stamp == "close":
@@ -126,15 +127,6 @@ def _session_ends(days: pl.Series, calendar: str, n_days: int, stamp: str | None
     wanted = pl.DataFrame({"last": days.dt.offset_by(f"{n_days - 1}d"), "first": days}).with_row_index()
     joined = wanted.sort("last").join_asof(sessions.sort("session"), left_on="last", right_on="session").sort("index")
     return joined.select(pl.when(pl.col("session") >= pl.col("first")).then("ts")).to_series()
-
-
-def _sessions(calendar: str, first: date, last: date) -> pl.DataFrame:
-    """Return the closes of whole years, so that files of one exchange share a calendar: each takes half a second."""
-    try:
-        return session_closes(calendar, first.replace(month=1, day=1), last.replace(month=12, day=31))
-    except DataError:
-        # Some calendars end within this year.
-        return session_closes(calendar, first, last)
 
 
 def _none() -> pl.DataFrame:

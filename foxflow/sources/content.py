@@ -32,7 +32,6 @@ _REFUSED = {
     b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
     b"%PDF": "a PDF",
 }
-FORMATS = ("csv", "jsonl", "parquet", "feather", "dbn")
 
 
 @dataclass(frozen=True)

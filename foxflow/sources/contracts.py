@@ -9,11 +9,11 @@ from foxflow.bars import TS
 from foxflow.futures import CONTRACT_REVISION_SCHEMA, OPEN_INTEREST_SCHEMA, require_open_interest
 from foxflow.sources.table import Table
 from foxflow.sources.tables import read_table
+from foxflow.sources.times import OFFSET, with_offset
 
 # The rules of an exchange name a contract's expiry before its first trade.
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
-_OFFSET = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})$"
 
 
 def read_contracts(path: str | Path) -> pl.DataFrame:
@@ -109,11 +109,7 @@ def _instants(table: Table, column: str) -> pl.Series:
     if isinstance(raw.dtype, pl.Datetime) and raw.dtype.time_zone is not None:
         instants = raw.cast(TS)
     elif raw.dtype == pl.String:
-        text = pl.select(pl.when(raw.str.contains(_OFFSET)).then(raw)).to_series()
-        text = text.str.replace("T", " ", literal=True).str.replace(r"Z$", "+00:00")
-        text = text.str.replace(r"^(.{16})($|[+-])", "${1}:00${2}")
-        parsed = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="us", strict=False)
-        instants = parsed.dt.convert_time_zone("UTC")
+        instants = with_offset(pl.select(pl.when(raw.str.contains(OFFSET)).then(raw)).to_series())
     else:
         table.refuse(f"column {column} is {raw.dtype}; expected times with an offset, as in 2024-03-14T20:00:00Z")
     table.refuse_where(

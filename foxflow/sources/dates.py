@@ -80,13 +80,13 @@ def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
     if form.kind == "date":
         if clock.is_not_null().any():
             bad |= clock.fill_null(0) != 0
-        return _where(~bad, date), bad
+        return epochs.kept_where(~bad, date), bad
     _, offset, _ = _clock_offset(text, form)
     bad |= clock.is_null() | (offset.is_null() if form.kind == "utc" else offset.is_not_null())
     local = date.cast(pl.Datetime("us")).dt.epoch("us") + clock
     if form.kind == "utc":
         local -= offset.cast(pl.Int64) * 1_000_000
-    moments = _where(~bad, local).cast(pl.Datetime("us"))
+    moments = epochs.kept_where(~bad, local).cast(pl.Datetime("us"))
     return moments.dt.replace_time_zone("UTC") if form.kind == "utc" else moments, bad
 
 
@@ -124,7 +124,7 @@ def _in_range(values: pl.Series) -> pl.Series:
     first = values.to_physical().min()
     per_day = 1 if values.dtype == pl.Date else _DAY_US
     if isinstance(first, int) and first < _FIRST_DAY * per_day:
-        return _where(values.to_physical() >= _FIRST_DAY * per_day, values)
+        return epochs.kept_where(values.to_physical() >= _FIRST_DAY * per_day, values)
     return values
 
 
@@ -201,8 +201,7 @@ def _written(table: Table, text: pl.Series, declared: str | None) -> Form:
     if len(right) > 1:
         table.refuse(
             f"dates such as {text[0]!r} can be read as {' or '.join(right)} in every row, and nothing in the file "
-            "settles "
-            f"it; say it with --date-format {right[0]} or {right[1]}"
+            f"settles it; say it with --date-format {right[0]} or {right[1]}"
         )
     some = {o: good for o, good in fits.items() if good.any()}
     if {"dmy", "mdy"} <= set(some):
@@ -298,7 +297,3 @@ def _clock_offset(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series, pl
     minutes = zone.str.slice(3, 2).replace("", "0").cast(pl.Int32, strict=False)
     offset = sign * (hours * 3600 + minutes * 60)
     return clock, offset, wrong.fill_null(value=False)
-
-
-def _where(keep: pl.Series, values: pl.Series) -> pl.Series:
-    return pl.select(pl.when(keep).then(values)).to_series()

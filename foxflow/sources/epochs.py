@@ -67,14 +67,14 @@ def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
         days = text.cast(pl.Float64, strict=False)
         sound &= days.is_between(1, 2_958_465).fill_null(value=False)
         if form.kind == "date":
-            return _where(sound, (days - _EXCEL_ZERO_DAYS).cast(pl.Int32, strict=False)).cast(pl.Date), ~sound
+            return kept_where(sound, (days - _EXCEL_ZERO_DAYS).cast(pl.Int32, strict=False)).cast(pl.Date), ~sound
         # A day number has eleven digits at the most: a millisecond is what it can tell.
         us = ((days - _EXCEL_ZERO_DAYS) * 86_400_000).round().cast(pl.Int64, strict=False) * 1000
-        return _where(sound, us).cast(pl.Datetime("us")), ~sound
+        return kept_where(sound, us).cast(pl.Datetime("us")), ~sound
     if form.date == "day-ms":
         sound &= (whole < 86_400_000).fill_null(value=False)
         start = pl.Series([form.day]).str.to_date("%Y-%m-%d").cast(pl.Datetime("us")).dt.epoch("us")[0]
-        return _where(sound, start + whole * 1000).cast(pl.Datetime("us")), ~sound
+        return kept_where(sound, start + whole * 1000).cast(pl.Datetime("us")), ~sound
     units = units_of(text) if form.date == "epoch" else pl.repeat(form.date, len(text), eager=True)
     per = units.replace_strict(_PER_SECOND, default=None, return_dtype=pl.Int64)
     # Seconds may have decimals; nanoseconds that are no whole microseconds cannot be kept.
@@ -82,7 +82,7 @@ def parse(text: pl.Series, form: Form) -> tuple[pl.Series, pl.Series]:
     part = fraction.str.slice(0, 6).str.pad_end(6, "0").cast(pl.Int64, strict=False)
     us = pl.select(pl.when(per == 1).then(us + part).otherwise(us)).to_series()
     sound &= per.is_not_null() & ((per != 10**9) | (whole % 1000 == 0)) & ((per == 1) | fraction.str.contains("^0*$"))
-    return _where(sound, us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"), ~sound
+    return kept_where(sound, us).cast(pl.Datetime("us")).dt.replace_time_zone("UTC"), ~sound
 
 
 def units_of(text: pl.Series) -> pl.Series:
@@ -102,5 +102,6 @@ def units_of(text: pl.Series) -> pl.Series:
     ).to_series()
 
 
-def _where(keep: pl.Series, values: pl.Series) -> pl.Series:
+def kept_where(keep: pl.Series, values: pl.Series) -> pl.Series:
+    """Return values where `keep` holds, else null."""
     return pl.select(pl.when(keep).then(values)).to_series()

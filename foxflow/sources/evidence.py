@@ -34,8 +34,7 @@ def names_of(table: Table, *, decimal: str | None, foreign: Sequence[str] = ()) 
     missing = f"the header {', '.join(foreign)} has no word that is known" if foreign else "no header names the columns"
     ask = (
         f"{table.file}, {table.unit} {table.numbers[0]}: {missing} ({shown}); name each by its "
-        "position, as "
-        f"in --columns {','.join(['date', 'time'][:at] if at == 2 else ['ts'])},open,high,low,close,volume"
+        f"position, as in --columns {','.join(['date', 'time'][:at] if at == 2 else ['ts'])},open,high,low,close,volume"
         f"{',-' * max(0, left - 1)}"
     )
     if left < 1 or (left > 1 and not is_binance):

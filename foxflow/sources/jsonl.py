@@ -55,8 +55,7 @@ def _records(text: io.TextIOWrapper, *, file: str) -> Iterator[tuple[int, Any]]:
                     return
                 raise DataError(
                     f"{file}, line {number}: {line.strip()[:80]!r} is no JSON ({e.msg} at column {e.colno}); mend or "
-                    "remove "
-                    "the line, perhaps the file was cut off"
+                    "remove the line, perhaps the file was cut off"
                 ) from e
         line, number = text.readline(), number + 1
 

@@ -87,8 +87,7 @@ def find(lines: Sequence[str], *, file: str, names: Sequence[str] | None = None)
     if len(names) != layout.n_fields:
         raise DataError(
             f"{file}, line {layout.first}: {layout.n_fields} fields, but --columns names {len(names)}; name each by "
-            "its "
-            "position, with - for one to leave out"
+            "its position, with - for one to leave out"
         )
     return replace(layout, names=tuple(names))
 
@@ -152,8 +151,7 @@ def _matched(layout: Layout, row: Sequence[str], *, file: str, names: Sequence[s
         if len(names) != n:
             raise DataError(
                 f"{file}, line {layout.first}: {n} fields, but --columns names {len(names)}; name each by its "
-                "position, "
-                "with - for one to leave out"
+                "position, with - for one to leave out"
             )
         return replace(layout, names=tuple(names), n_fields=n)
     written = layout.names
@@ -165,8 +163,7 @@ def _matched(layout: Layout, row: Sequence[str], *, file: str, names: Sequence[s
         first = layout.first
         raise DataError(
             f"{file}: the header (line {first - 1}) names {len(layout.names)} columns and line {first} has {n} "
-            "fields, so the "
-            f"names belong to other columns; name each field by its position, as in --columns "
+            f"fields, so the names belong to other columns; name each field by its position, as in --columns "
             f"{','.join(['ts', 'open', 'high', 'low', 'close', 'volume', *['-'] * (n - 6)][:n])}"
         )
     return replace(layout, names=written, n_fields=n)
@@ -197,8 +194,7 @@ def _symbol_of(rows: Sequence[Sequence[str]], *, file: str, line: int) -> str | 
             if len(symbols) > 1:
                 raise DataError(
                     f"{file}, line {line}: columns of several symbols side by side ({', '.join(symbols[:5])}); save "
-                    "one file "
-                    "a symbol, or one row a symbol and time"
+                    "one file a symbol, or one row a symbol and time"
                 )
             return symbols[0] if symbols else None
     return None
@@ -223,8 +219,7 @@ def _without_header(lines: Sequence[str], candidates: Sequence[str], *, file: st
         shown = next((line for line in lines if line.strip()), "")[:80]
         raise DataError(
             f"{file}, line 1: {shown!r} is no header of several columns and no row of a time and prices; expected "
-            "names or "
-            "numbers separated by a comma, a semicolon, a tab, a bar or blanks"
+            "names or numbers separated by a comma, a semicolon, a tab, a bar or blanks"
         )
     _, separator, n, first = best
     for i, line in enumerate(lines[:first]):

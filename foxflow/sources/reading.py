@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from foxflow.bars import PRICES, bar_length, exchange
+from foxflow.bars import PRICES, bar_length, zone_of
 from foxflow.errors import DataError
 from foxflow.sources import columnar, dbn, delimited, evidence, jsonl, numbers, remarks, rows, staging
 from foxflow.sources import roles as columns
@@ -17,6 +17,7 @@ from foxflow.sources.asking import conflicts, missing, spacing
 from foxflow.sources.chunks import FAULT_SCHEMA, Chunk, Opened, ahead
 from foxflow.sources.clock import Clock
 from foxflow.sources.content import Content, identify
+from foxflow.sources.options import Options
 from foxflow.sources.roles import Roles
 from foxflow.sources.staging import Order, Repeats, Writer
 from foxflow.sources.table import Table
@@ -24,53 +25,6 @@ from foxflow.sources.understanding import Understanding
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of the file read so far, and all of them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What only the user can know of a file.
-
-    Attributes
-    ----------
-    bar
-        Length of a bar, as in `1m`; else that of the smallest gap, where all others are multiples of it.
-    symbol
-        The symbol of a file that names none, or the one to take from a file of many.
-    stamp
-        Whether a time is the bar's `open` or its `close`.
-    tz
-        Zone of times without an offset, and of dates without a calendar.
-    calendar
-        Exchange whose session a date means, as in `XNYS`; `ts` is that session's close.
-    format
-        What the file must hold: csv, jsonl, parquet, feather or dbn; else told by its content.
-    columns
-        Role (ts, clock, open, high, low, close, volume, symbol) to name or position from 1, or all names by position.
-    date_format, date
-        Order or pattern of dates, or what their numbers count; the day of times that are milliseconds since midnight.
-    decimal
-        The decimal mark, `.` or `,`.
-    scale
-        What a written price of 1 is worth, as in 0.0001 where prices are ten-thousandths.
-    keep
-        Which of two different rows of one symbol and time is right: the `first` or the `last` in the file.
-    quarantine
-        Whether rows that are no bars are put aside; else they refuse the file.
-    """
-
-    bar: str | None = None
-    symbol: str | None = None
-    stamp: str | None = None
-    tz: str | None = None
-    calendar: str | None = None
-    format: str | None = None
-    columns: Mapping[str, str | int] | tuple[str, ...] | None = None
-    date_format: str | None = None
-    date: str | None = None
-    decimal: str | None = None
-    scale: float = 1.0
-    keep: Literal["first", "last"] | None = None
-    quarantine: bool = False
 
 
 @dataclass(frozen=True)
@@ -296,8 +250,7 @@ def _zone(options: Options) -> str | None:
     """Return the zone whose midnights are days: the one that the user named, or the exchange's."""
     if options.tz is not None or options.calendar is None:
         return options.tz
-    day = date(2024, 1, 2)
-    return str(exchange(options.calendar, day, day).tz)
+    return zone_of(options.calendar)
 
 
 def _days(bar: str | None) -> int:

@@ -247,8 +247,7 @@ def _require(
         if role == "volume":
             raise DataError(
                 f"{file}, {where}: no column volume among {shown}; name it with --columns volume=NAME, or say that "
-                "the file "
-                "has none with --columns volume=none"
+                "the file has none with --columns volume=none"
             )
         raise DataError(
             f"{file}, {where}: no column {role if role != 'ts' else 'ts, timestamp, datetime, date or time'} among "

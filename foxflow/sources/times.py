@@ -10,7 +10,7 @@ from foxflow.sources.table import Table
 
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
 _LOCAL = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?$"
-_OFFSET = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})$"
+OFFSET = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})$"
 
 
 def closes(table: Table, column: str, *, calendar: str) -> pl.Series:
@@ -29,7 +29,7 @@ def _closes(table: Table, column: str, *, calendar: str) -> pl.Series:
         dates = values.dt.date()
     table.refuse_where(dates.is_null(), values, f"{column} {{}}; expected a date as in 2024-03-14")
     try:
-        sessions = _sessions(calendar, dates.sort()[0], dates.sort()[-1])
+        sessions = sessions_of_years(calendar, dates.sort()[0], dates.sort()[-1])
     except DataError as e:
         raise DataError(f"{table.file}: {e}") from e
     ts = pl.DataFrame({"session": dates}).join(sessions, on="session", how="left", maintain_order="left")["ts"]
@@ -39,13 +39,21 @@ def _closes(table: Table, column: str, *, calendar: str) -> pl.Series:
     return ts
 
 
-def _sessions(calendar: str, first: date, last: date) -> pl.DataFrame:
+def sessions_of_years(calendar: str, first: date, last: date) -> pl.DataFrame:
     """Return the closes of whole years, so that files of one exchange share a calendar: each takes half a second."""
     try:
         return session_closes(calendar, first.replace(month=1, day=1), last.replace(month=12, day=31))
     except DataError:
         # Some calendars end within this year.
         return session_closes(calendar, first, last)
+
+
+def with_offset(text: pl.Series) -> pl.Series:
+    """Return times written in the form of `OFFSET` as instants in UTC; null where one is no time of any day."""
+    text = text.str.replace("T", " ", literal=True).str.replace(r"Z$", "+00:00")
+    text = text.str.replace(r"^(.{16})($|[+-])", "${1}:00${2}")
+    parsed = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="us", strict=False)
+    return parsed.dt.convert_time_zone("UTC")
 
 
 def _kind(table: Table, column: str, values: pl.Series) -> str:
@@ -60,7 +68,7 @@ def _kind(table: Table, column: str, values: pl.Series) -> str:
             .then(pl.lit("date"))
             .when(values.str.contains(_LOCAL))
             .then(pl.lit("local"))
-            .when(values.str.contains(_OFFSET))
+            .when(values.str.contains(OFFSET))
             .then(pl.lit("offset"))
         ).to_series()
         table.refuse_where(

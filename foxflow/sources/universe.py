@@ -10,12 +10,12 @@ from foxflow.bars import TS, session_closes
 from foxflow.errors import DataError
 from foxflow.sources.table import Table
 from foxflow.sources.tables import read_table
+from foxflow.sources.times import OFFSET, with_offset
 from foxflow.universe import UNIVERSE_SCHEMA, require_rows
 
 # No exchange was closed for longer since its calendar begins.
 _LONGEST_PAUSE = timedelta(days=40)
 _DATE = r"^\d{4}-\d{2}-\d{2}$"
-_OFFSET = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})$"
 # What a date means: the close before its session, the close of its session, or of the next one where it is none.
 _Place = Literal["before", "session", "next"]
 
@@ -110,12 +110,10 @@ def _instants(table: Table, column: str, place: _Place, calendar: str | None) ->
     what = f"{column} {{}}; expected dates as in 2024-03-14, or times with an offset as in 2024-03-14T20:00:00Z"
     if raw.dtype != pl.String:
         table.refuse(what.format(f"is {raw.dtype}"))
-    table.refuse_where(~(raw.str.contains(_OFFSET) | raw.is_null()), raw, what)
-    text = raw.str.replace("T", " ", literal=True).str.replace(r"Z$", "+00:00")
-    text = text.str.replace(r"^(.{16})($|[+-])", "${1}:00${2}")
-    parsed = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f%z", time_unit="us", strict=False)
+    table.refuse_where(~(raw.str.contains(OFFSET) | raw.is_null()), raw, what)
+    parsed = with_offset(raw)
     table.refuse_where(parsed.is_null() & raw.is_not_null(), raw, f"{column} {{}} is no time of any day; mend it")
-    return parsed.dt.convert_time_zone("UTC")
+    return parsed
 
 
 def _closes(table: Table, column: str, place: _Place, calendar: str) -> pl.Series:
