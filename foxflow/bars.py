@@ -9,7 +9,9 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from foxflow.errors import DataError
 
@@ -58,6 +60,11 @@ _UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(h
 def instant(ts: int) -> datetime:
     """Return the UTC time of int64 microseconds since 1970."""
     return datetime.fromtimestamp(ts / 1e6, UTC)
+
+
+def instants(ts: NDArray[np.int64]) -> pl.Series:
+    """Return the UTC times (dtype `TS`) of int64 microseconds since 1970."""
+    return pl.Series(ts).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
 
 def iso(moment: datetime) -> str:

@@ -265,7 +265,7 @@ def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
     """
     train = _counted(data, fold, fold.trains_on)
     valid = _counted(data, fold, fold.validates_on)
-    fold.prove(train_end=_newest_label_end(train), valid_end=_newest_label_end(valid))
+    fold.prove(train_end=newest_label_end(train), valid_end=newest_label_end(valid))
     return Parts(
         train=_clipped(train, lambda s: (0, int(np.searchsorted(s.ts, fold.valid_start)))),
         valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, fold.cut, warmup_bars)),
@@ -303,8 +303,15 @@ def _clipped(data: Dataset, bounds: Callable[[Series], tuple[int, int]]) -> Data
     return replace(data, series=tuple(s for s in series if len(s)))
 
 
-def _newest_label_end(data: Dataset) -> int:
+def newest_label_end(data: Dataset) -> int:
+    """Return the newest label_end of the rows that count (int64 us)."""
     return max(int(s.label_end[s.weight > 0].max()) for s in data.series if s.weight.any())
+
+
+def span(data: Dataset) -> tuple[int, int]:
+    """Return the first and last ts of the rows that count (int64 us)."""
+    times = np.concatenate([s.ts[s.weight > 0] for s in data.series])
+    return int(times.min()), int(times.max())
 
 
 def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) -> Dataset:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from foxflow import backtest, bars, endings, labels, metrics, signals, state, training, volatility
+from foxflow import bars, endings, labels, metrics, portfolio, signals, state, training, volatility
 from foxflow.config import Config
 from foxflow.market import Market
 from foxflow.training import FoldResult
@@ -24,7 +24,7 @@ class Score:
     """
 
     outcomes: pl.DataFrame
-    book: backtest.Book
+    book: portfolio.Book
     metrics: dict[str, Any]
     forecasters: pl.DataFrame | None
     endings: pl.DataFrame
@@ -50,7 +50,7 @@ def score(
         exits=pl.concat([exits, endings.exits_of(ends)]),
     )
     traded = adjusted.filter(pl.col("symbol").is_in(symbols))
-    book = backtest.run(
+    book = portfolio.run(
         held, traded, band=config.strategy.rebalance_band, costs=config.costs, endings=ends, rolls=pulled.rolls
     )
     ends = ends.filter(pl.col("last_ts") >= forecasts["ts"].min())
@@ -74,7 +74,7 @@ def score(
     return Score(outcomes, book, found, forecasters, ends)
 
 
-def _universe(pulled: Market, forecasts: pl.DataFrame, ends: pl.DataFrame, book: backtest.Book) -> dict[str, Any]:
+def _universe(pulled: Market, forecasts: pl.DataFrame, ends: pl.DataFrame, book: portfolio.Book) -> dict[str, Any]:
     """Return who could be traded over the walk-forward, who could not, and what became of those that ended."""
     first, last = (int(t) for t in forecasts.select(a=pl.col("ts").min(), b=pl.col("ts").max()).cast(pl.Int64).row(0))
     own, universe = endings.own_times(pulled.first, pulled.first["symbol"].unique().to_list()), pulled.universe
@@ -90,7 +90,7 @@ def _universe(pulled: Market, forecasts: pl.DataFrame, ends: pl.DataFrame, book:
     }
 
 
-def _waited(book: backtest.Book) -> dict[str, Any]:
+def _waited(book: portfolio.Book) -> dict[str, Any]:
     return {
         "n_orders": len(book.waited),
         "n_never_filled": book.waited["filled_ts"].null_count(),
@@ -178,7 +178,7 @@ def _bars_metrics(pulled: Market, *, newest_cut: int) -> dict[str, Any]:
     }
 
 
-def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
+def _book_metrics(config: Config, book: portfolio.Book) -> dict[str, Any]:
     """Return what the book earned and cost, per session of the calendar."""
     cash = config.costs.initial_cash
     sessions = per_session(book.equity, config.data.calendar)
@@ -209,7 +209,7 @@ def _book_metrics(config: Config, book: backtest.Book) -> dict[str, Any]:
 
 
 def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
-    """Return the last equity of each session (`session`, and the columns of `backtest.EQUITY_SCHEMA`).
+    """Return the last equity of each session (`session`, and the columns of `portfolio.EQUITY_SCHEMA`).
 
     Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
     """

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from foxflow.backtest import EQUITY_SCHEMA, FILL_SCHEMA, HELD_SCHEMA, Book
+from foxflow.portfolio import EQUITY_SCHEMA, FILL_SCHEMA, HELD_SCHEMA, Book
 
 HOSTILE = "<script>alert(1)</script>"
 FIRST = datetime(2024, 1, 1, 21, tzinfo=UTC)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 GUARDS = {
     "label_shifted_by_a_bar": "test_labels.py::test_forward_return_runs_from_the_next_open_to_the_open_horizon_bars_later",
     "scaler_fitted_on_all_rows": "test_training.py::test_scaler_is_fitted_on_the_training_rows_alone",
-    "fill_on_the_same_bar": "test_backtest.py::test_fills_happen_at_the_next_open_never_on_the_bar_that_was_forecast_from",
+    "fill_on_the_same_bar": "test_portfolio.py::test_fills_happen_at_the_next_open_never_on_the_bar_that_was_forecast_from",
     "purge_one_bar_short": "test_splits.py::test_no_training_label_ends_at_or_after_the_first_bar_of_the_next_span",
     "gate_looks_at_clipped_features": "test_training.py::test_a_bar_that_is_not_valid_becomes_the_scaled_zero_vector",
     "release_without_label_scale": "test_release.py::test_the_same_fit_gives_the_same_release_and_writes_nothing_twice",

@@ -26,7 +26,7 @@ from report_samples import (
 )
 
 from foxflow import report
-from foxflow.backtest import FILL_SCHEMA, HELD_SCHEMA, Book
+from foxflow.portfolio import FILL_SCHEMA, HELD_SCHEMA, Book
 from foxflow.report import figures, tables
 
 

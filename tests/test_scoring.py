@@ -11,7 +11,7 @@ import pytest
 from conftest import daily_bars
 
 from foxflow import config, experiment, market, metrics, scoring, volatility
-from foxflow.backtest import EQUITY_SCHEMA
+from foxflow.portfolio import EQUITY_SCHEMA
 
 TINY = Path(__file__).parent / "tiny.toml"
 
@@ -115,18 +115,18 @@ def test_residual_variance_is_in_squared_label_units(stocks: pl.DataFrame) -> No
 
 
 def test_the_benchmark_pays_costs() -> None:
-    from foxflow import backtest
+    from foxflow import portfolio
     from foxflow.config import Costs
     from foxflow.signals import POSITION_SCHEMA
 
     bars = daily_bars([100.0] * 4)
     idle = bars.select("symbol", "ts", signal=pl.lit(0.0), position=pl.lit(0.0)).cast(POSITION_SCHEMA)
-    book = backtest.run(idle, bars, band=0.0, costs=Costs(fee_bps=10, slippage_bps=10, initial_cash=10_000.0))
+    book = portfolio.run(idle, bars, band=0.0, costs=Costs(fee_bps=10, slippage_bps=10, initial_cash=10_000.0))
     assert book.equity["benchmark"][-1] == pytest.approx(10_000 / (1.001 * 1.001), rel=1e-9)
 
 
 def test_buy_and_hold_buys_a_newcomer_though_another_symbol_has_no_bar_that_day() -> None:
-    from foxflow import backtest
+    from foxflow import portfolio
     from foxflow.config import Costs
     from foxflow.signals import POSITION_SCHEMA
 
@@ -134,6 +134,6 @@ def test_buy_and_hold_buys_a_newcomer_though_another_symbol_has_no_bar_that_day(
     z = daily_bars([10.0] * 5 + [20.0], symbol="Z", start=2)
     bars = pl.concat([a.filter(pl.col("ts") != z["ts"][0]), z])
     idle = bars.select("symbol", "ts", signal=pl.lit(0.0), position=pl.lit(0.0)).cast(POSITION_SCHEMA)
-    book = backtest.run(idle, bars, band=0.0, costs=Costs(fee_bps=0, slippage_bps=0, initial_cash=10_000.0))
+    book = portfolio.run(idle, bars, band=0.0, costs=Costs(fee_bps=0, slippage_bps=0, initial_cash=10_000.0))
     # Z's buy waits until A is sold: half the money is in Z when it doubles.
     assert book.equity["benchmark"][-1] == pytest.approx(15_000.0)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from foxflow import dataset, splits, training
+from foxflow import dataset, registry, splits, state, training
 from foxflow.config import WalkForward
 from foxflow.dataset import Dataset, Scaler, Segments, Series
 from foxflow.errors import DataError
@@ -201,9 +201,9 @@ class Counting:
 def test_a_symbol_is_warm_after_lookback_and_warmup_and_its_stream_starts_warmup_bars_up_to_the_cut(
     data: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training.registry, "build", lambda *_: Counting())
+    monkeypatch.setattr(registry, "build", lambda *_: Counting())
     # No warm-up is long enough for a model that counts.
-    monkeypatch.setattr(training.state, "GAP_LIMIT", math.inf)
+    monkeypatch.setattr(state, "GAP_LIMIT", math.inf)
     folds = splits.walk_forward(dataset.bar_times(data), RULE)
     result = training.fit_fold(data, folds[2], RIDGE, folder=None, progress=lambda *_: None)
     # FB: 20 bars without all features, 30 of warm-up, its stream from its first bar on.

@@ -13,7 +13,7 @@ from conftest import daily_bars
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foxflow import backtest, config, endings, experiment, scoring, signals, store, volatility
+from foxflow import config, endings, experiment, portfolio, scoring, signals, store, volatility
 from foxflow.cli.app import app
 from foxflow.config import Config
 from foxflow.errors import DataError
@@ -236,7 +236,7 @@ def test_nobody_holds_what_is_known_to_be_no_member_past_its_next_open(seed: int
         made, strategy=chosen.strategy, horizon=5, values="return", exits=pl.concat([exits, endings.exits_of(ends)])
     )
     traded = bars.filter(pl.col("symbol").is_in(symbols))
-    book = backtest.run(positions, traded, band=0.0, costs=chosen.costs, endings=ends)
+    book = portfolio.run(positions, traded, band=0.0, costs=chosen.costs, endings=ends)
     for symbol, since, until, _, known_at in rows:
         if until is None:
             continue

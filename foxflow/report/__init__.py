@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from foxflow.backtest import Book
+from foxflow.portfolio import Book
 from foxflow.report import figures, page, tables
 from foxflow.report.conclusion import Summary, standing, verdict
 from foxflow.report.figures import Figure

@@ -29,7 +29,7 @@ N_BLOCKS = 40
 def equity(frame: pl.DataFrame, folds: Folds) -> Figure:
     """Return growth on a log scale above drawdown, both against buy-and-hold, with a line where a fold begins.
 
-    `frame`: `backtest.EQUITY_SCHEMA`. Long histories are thinned: last growth and deepest drawdown of each step.
+    `frame`: `portfolio.EQUITY_SCHEMA`. Long histories are thinned: last growth and deepest drawdown of each step.
     """
     step = -(-len(frame) // MOST_POINTS)
     columns = {"strategy": frame["equity"].to_numpy(), "benchmark": frame["benchmark"].to_numpy()}

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from foxflow import metrics
-from foxflow.backtest import Book
+from foxflow.portfolio import Book
 from foxflow.report.text import NONE, NOT_KNOWN, TIMES, count, day, escape, interval, known, names, number, percent
 
 Summary = Mapping[str, Any]

@@ -10,7 +10,7 @@ from conftest import daily_bars
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foxflow import backtest
+from foxflow import portfolio
 from foxflow.config import Costs
 from foxflow.endings import ENDING_SCHEMA, WORTHLESS
 from foxflow.signals import POSITION_SCHEMA
@@ -46,7 +46,7 @@ def test_a_delisted_symbols_last_loss_is_in_the_equity(bps: float, side: int) ->
     bars = pl.concat([a, z])
     wanted = pl.concat([targets(a, [0.0] * 6, symbol="A"), targets(z, [side * 0.5, None, None], symbol="Z")])
     end = ending("Z", last=z["ts"][2], close=40.0, loss=-0.6, ts=a["ts"][3])
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(bps), endings=end)
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(bps), endings=end)
     # 0.5 x 10,000 / 50 = 100 shares at open 50; their last close is 40; 0.4 x 40 = 16 is what a holder gets.
     rate = bps / 1e4
     shares = side * 100
@@ -70,7 +70,7 @@ def test_a_total_loss_leaves_nothing() -> None:
     a, z = daily_bars([100.0] * 4, symbol="A"), daily_bars([50.0, 50.0], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 4, symbol="A"), targets(z, [0.5, None], symbol="Z")])
     end = ending("Z", last=z["ts"][1], close=50.0, loss=-1.0, ts=a["ts"][2])
-    book = backtest.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
+    book = portfolio.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
     np.testing.assert_allclose(book.equity["equity"].to_numpy(), [10_000, 10_000, 5_000, 5_000], rtol=1e-9)
     np.testing.assert_allclose(book.equity["benchmark"].to_numpy(), [10_000, 10_000, 5_000, 5_000], rtol=1e-9)
 
@@ -80,7 +80,7 @@ def test_buy_and_hold_takes_the_loss_too_and_spreads_what_is_left() -> None:
     z = daily_bars([50.0, 50.0, 40.0], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 6, symbol="A"), targets(z, [0.0, 0.0, 0.0], symbol="Z")])
     end = ending("Z", last=z["ts"][2], close=40.0, loss=-0.6, ts=a["ts"][3])
-    book = backtest.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
+    book = portfolio.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
     # 50 shares of A and 100 of Z; Z falls to 40 and pays 16; 6,600 are set into A at the close, 66 shares at open 100.
     assert book.benchmark_fills.rows() == [
         ("A", a["ts"][1], 50.0, 100.0, 0.0, 0.0),
@@ -98,12 +98,12 @@ def test_buy_and_hold_sells_a_symbol_that_leaves_and_keeps_one_whose_ending_come
     a, z = (daily_bars([100.0] * 6, symbol=s) for s in "AZ")
     leaves = targets(z, [0.0, 0.0, EXIT, None, None, None], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 6, symbol="A"), leaves])
-    book = backtest.run(wanted, pl.concat([a, z]), band=0.0, costs=costs())
+    book = portfolio.run(wanted, pl.concat([a, z]), band=0.0, costs=costs())
     of = book.benchmark_fills.filter(pl.col("ts") > a["ts"][1])
     assert of.select("symbol", "ts", "shares").rows() == [("A", a["ts"][3], 50.0), ("Z", a["ts"][3], -50.0)]
     # Known to be over at its last close, Z has no open to be sold at: its money comes with its ending.
     end = ending("Z", last=z["ts"][2], close=100.0, loss=-0.5, ts=a["ts"][3])
-    book = backtest.run(wanted, pl.concat([a, z.head(3)]), band=0.0, costs=costs(), endings=end)
+    book = portfolio.run(wanted, pl.concat([a, z.head(3)]), band=0.0, costs=costs(), endings=end)
     of = book.benchmark_fills.filter(pl.col("ts") > a["ts"][1])
     assert of.select("symbol", "ts", "shares").rows() == [("Z", a["ts"][3], -50.0), ("A", a["ts"][4], 25.0)]
 
@@ -112,7 +112,7 @@ def test_an_ending_comes_before_the_open_of_the_same_bar_and_cancels_what_was_or
     a, z = daily_bars([100.0] * 5, symbol="A"), daily_bars([50.0, 50.0, 50.0, 50.0, 50.0], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 5, symbol="A"), targets(z, [0.5, None, 0.9, 0.2, None], symbol="Z")])
     end = ending("Z", last=z["ts"][2], close=50.0, loss=-0.6, ts=a["ts"][3])
-    book = backtest.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
+    book = portfolio.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
     # 100 shares close at 20, the order to hold 90 % is never filled; 20 % of 7,000 is bought by the decision after it.
     assert book.fills.select("ts", "shares", "price").rows() == [
         (a["ts"][1], 100.0, 50.0),
@@ -129,7 +129,7 @@ def test_an_order_due_at_a_missing_bar_waits_for_the_next_one_and_is_listed() ->
         [targets(a, [0.2, 0.3, None, None, None, 0.1], symbol="A"), targets(z, [0.2, 0.4, None, None], symbol="Z"),
          targets(y, [0.2], symbol="Y")]
     )  # fmt: skip
-    book = backtest.run(wanted, pl.concat([a, y, z]), band=0.0, costs=costs())
+    book = portfolio.run(wanted, pl.concat([a, y, z]), band=0.0, costs=costs())
     # Z's order of bar 0 meets its next open at bar 3, Y's never any; one decided at the last bar is not late.
     assert book.waited.rows() == [("Y", a["ts"][0], None, 5), ("Z", a["ts"][0], a["ts"][3], 2)]
     assert book.fills.filter(pl.col("symbol") == "Z")["ts"].to_list() == [a["ts"][3], a["ts"][4]]
@@ -148,7 +148,7 @@ def test_a_symbol_that_leaves_while_it_has_no_bar_is_sold_at_its_next_open_and_n
             pl.DataFrame(out, schema=POSITION_SCHEMA, orient="row"),
         ]
     )
-    book = backtest.run(wanted, pl.concat([a, y, z]), band=0.0, costs=costs())
+    book = portfolio.run(wanted, pl.concat([a, y, z]), band=0.0, costs=costs())
     # Z is held when it leaves on day 3 and sold on day 5; Y's order of day 1 waits still and is dropped on day 3.
     assert book.fills.select("symbol", "ts", "shares").rows() == [("Z", a["ts"][1], 20.0), ("Z", a["ts"][5], -20.0)]
     assert book.waited.rows() == [("Y", a["ts"][1], None, 2), ("Z", a["ts"][3], a["ts"][5], 1)]
@@ -160,7 +160,7 @@ def test_an_order_that_an_ending_cancels_is_listed_as_never_filled() -> None:
     a, z = daily_bars([100.0] * 5, symbol="A"), daily_bars([50.0, 50.0], symbol="Z")
     wanted = pl.concat([targets(a, [0.0] * 5, symbol="A"), targets(z, [0.2, 0.8], symbol="Z")])
     end = ending("Z", last=z["ts"][1], close=50.0, loss=-0.5, ts=a["ts"][3])
-    book = backtest.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
+    book = portfolio.run(wanted, pl.concat([a, z]), band=0.0, costs=costs(), endings=end)
     assert book.waited.rows() == [("Z", a["ts"][1], None, 1)]
     assert book.equity["equity"][-1] == 9_000.0
 
@@ -188,7 +188,7 @@ def test_equity_is_cash_of_all_fills_plus_what_is_held_in_any_universe(seed: int
         if last < times[-1] and random.random() < 0.8:
             loss = float(random.choice([-1.0, -0.6, 0.0, 0.4]))
             ends.append(ending(symbol, last=last, close=close, loss=loss, ts=times.filter(times > last)[0]))
-    book = backtest.run(
+    book = portfolio.run(
         pl.concat(wanted), pl.concat(frames), band=0.0, costs=costs(7), endings=pl.concat(ends) if ends else None
     )
     closes = {str(s): f for (s,), f in pl.concat(frames).partition_by("symbol", as_dict=True).items()}

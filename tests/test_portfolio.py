@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from conftest import daily_bars
 
-from foxflow import backtest
+from foxflow import portfolio
 from foxflow.config import Costs
 from foxflow.futures import ROLL_SCHEMA
 from foxflow.signals import POSITION_SCHEMA
@@ -36,7 +36,7 @@ BY_HAND = {0.0: 10_170.89, 5.0: 10_160.56, 10.0: 10_150.23}
 @pytest.mark.parametrize("bps", [0.0, 5.0, 10.0])
 def test_a_six_bar_three_trade_book_equals_cash_computed_by_hand(bps: float) -> None:
     bars = daily_bars(OPENS, CLOSES)
-    book = backtest.run(targets(bars, [0.5, None, 0.25, None, 0.0, None]), bars, band=0.0, costs=costs(bps))
+    book = portfolio.run(targets(bars, [0.5, None, 0.25, None, 0.0, None]), bars, band=0.0, costs=costs(bps))
     assert book.fills["ts"].to_list() == [bars["ts"][i] for i in (1, 3, 5)]
     rate = bps / 1e4
     shares = 0.5 * 10_000 / 101
@@ -50,7 +50,7 @@ def test_a_six_bar_three_trade_book_equals_cash_computed_by_hand(bps: float) -> 
 
 def test_fills_happen_at_the_next_open_never_on_the_bar_that_was_forecast_from() -> None:
     bars = daily_bars(OPENS, CLOSES)
-    book = backtest.run(targets(bars, [None, None, 1.0, None, None, None]), bars, band=0.0, costs=costs(0))
+    book = portfolio.run(targets(bars, [None, None, 1.0, None, None, None]), bars, band=0.0, costs=costs(0))
     assert book.fills.select("ts", "price").rows() == [(bars["ts"][3], 103.0)]
 
 
@@ -61,16 +61,16 @@ def test_the_next_open_changes_no_share_count() -> None:
     )
     wanted = [0.5, None, None, None, None, None]
     counts = [
-        backtest.run(targets(b, wanted), b, band=0.0, costs=costs(5)).fills["shares"].to_list() for b in (bars, bent)
+        portfolio.run(targets(b, wanted), b, band=0.0, costs=costs(5)).fills["shares"].to_list() for b in (bars, bent)
     ]
     assert counts[0] == counts[1] == [0.5 * 10_000 / 101]
 
 
 def test_a_target_inside_the_band_is_not_traded_and_a_target_of_zero_always_is() -> None:
     bars = daily_bars(OPENS, CLOSES)
-    book = backtest.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.6, costs=costs(0))
+    book = portfolio.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.6, costs=costs(0))
     assert len(book.fills) == 0
-    book = backtest.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.1, costs=costs(0))
+    book = portfolio.run(targets(bars, [0.5, 0.5, 0.52, 0.5, 0.0, None]), bars, band=0.1, costs=costs(0))
     assert book.fills["ts"].to_list() == [bars["ts"][1], bars["ts"][5]]
 
 
@@ -81,7 +81,7 @@ def test_a_buy_never_spends_more_than_the_cash_and_sells_come_first() -> None:
     wanted = pl.concat(
         [targets(bars, [0.0, 1.0, None, None], symbol="A"), targets(bars, [1.0, 0.0, None, None], symbol="Z")]
     )
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(10))
     # Z is bought with all cash, sold, and A bought with what is left, at the same open.
     assert book.fills["symbol"].to_list() == ["Z", "A", "Z"]
     assert book.fills["shares"].to_list()[0] == pytest.approx(10_000 / (50 * 1.001 * 1.001))
@@ -95,7 +95,7 @@ def test_a_buy_without_cash_left_is_no_fill() -> None:
     wanted = pl.concat(
         [targets(bars, [0.8, None, None, None], symbol="A"), targets(bars, [0.2, None, None, None], symbol="Z")]
     )
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(10))
     # 80 shares at 130.13 and their fee cost more than all the cash, so nothing is left for Z.
     assert book.fills.select("symbol").to_series().to_list() == ["A"]
     assert book.fills["shares"][0] == pytest.approx(10_000 / (130 * 1.001 * 1.001))
@@ -106,13 +106,13 @@ def test_an_order_waits_for_the_symbols_next_bar() -> None:
     z = daily_bars(OPENS, CLOSES, symbol="Z")
     bars = pl.concat([a.filter(~pl.col("ts").is_in([a["ts"][1], a["ts"][2]])), z])
     wanted = targets(z, [0.0] * 6, symbol="Z").vstack(targets(a, [0.5, None, None, None, None, None], symbol="A"))
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(0))
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(0))
     assert book.fills.select("symbol", "ts", "price").rows() == [("A", a["ts"][3], 103.0)]
 
 
 def test_a_short_gains_when_the_price_falls() -> None:
     bars = daily_bars([100.0, 100.0, 90.0], [100.0, 100.0, 90.0])
-    book = backtest.run(targets(bars, [-0.5, None, None]), bars, band=0.0, costs=costs(0))
+    book = portfolio.run(targets(bars, [-0.5, None, None]), bars, band=0.0, costs=costs(0))
     assert book.equity["equity"].to_list() == [10_000.0, 10_000.0, 10_500.0]
 
 
@@ -121,7 +121,7 @@ def test_buy_and_hold_starts_a_symbol_at_equal_weight_at_its_entry_with_the_same
     z = daily_bars([10.0, 10.0, 10.0, 10.0, 20.0, 20.0], symbol="Z")
     bars = pl.concat([a, z])
     wanted = pl.concat([targets(a, [0.0] * 6, symbol="A"), targets(z, [None, None, 0.0, 0.0, 0.0, 0.0], symbol="Z")])
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(0))
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(0))
     # All in A from the second bar; half of it moves to Z at the fourth; Z doubles.
     assert book.benchmark_fills.select("symbol", "shares").rows() == [("A", 100.0), ("A", -50.0), ("Z", 500.0)]
     assert book.equity["benchmark"].to_list()[-1] == 15_000.0
@@ -132,7 +132,7 @@ def test_returns_and_costs_of_the_held_rows_add_up_to_the_equity(stocks: pl.Data
     wanted = bars.select(
         "symbol", "ts", signal=pl.lit(1.0), position=(pl.col("ts").dt.ordinal_day() % 9).cast(pl.Float64) / 50 - 0.06
     )
-    book = backtest.run(wanted, bars, band=0.01, costs=Costs(fee_bps=3, slippage_bps=4))
+    book = portfolio.run(wanted, bars, band=0.01, costs=Costs(fee_bps=3, slippage_bps=4))
     daily = book.held.group_by("ts").agg(pl.col("return").sum(), pl.col("cost").sum()).sort("ts")
     equity = book.equity["equity"]
     assert (daily["return"] - (equity / equity.shift(1, fill_value=1_000_000.0) - 1)).abs().max() < 1e-12
@@ -149,8 +149,8 @@ def rolls(*at: datetime, symbol: str = "AAA") -> pl.DataFrame:
 def test_a_roll_of_what_is_held_costs_a_sale_and_a_purchase_and_moves_nothing_else() -> None:
     bars = daily_bars(OPENS, CLOSES)
     wanted = targets(bars, [0.5, None, None, None, None, None])
-    plain = backtest.run(wanted, bars, band=0.0, costs=costs(10))
-    book = backtest.run(wanted, bars, band=0.0, costs=costs(10), rolls=rolls(bars["ts"][3]))
+    plain = portfolio.run(wanted, bars, band=0.0, costs=costs(10))
+    book = portfolio.run(wanted, bars, band=0.0, costs=costs(10), rolls=rolls(bars["ts"][3]))
     shares = plain.fills["shares"][0]
     # Sold at 103 less 10 bps and bought at 103 plus 10 bps, each with a fee of 10 bps: 0.412 a share.
     sold, bought = 103 * 0.999, 103 * 1.001
@@ -179,8 +179,8 @@ def test_what_is_bought_or_sold_at_a_roll_is_traded_once() -> None:
         ([1.0, None, 0.25, None, None, None], 0.25),
         ([0.25, None, 0.5, None, None, None], 0.25),
     ):
-        plain = backtest.run(targets(bars, wanted), bars, band=0.0, costs=costs(0))
-        book = backtest.run(targets(bars, wanted), bars, band=0.0, costs=costs(0), rolls=rolls(bars["ts"][3]))
+        plain = portfolio.run(targets(bars, wanted), bars, band=0.0, costs=costs(0))
+        book = portfolio.run(targets(bars, wanted), bars, band=0.0, costs=costs(0), rolls=rolls(bars["ts"][3]))
         held = plain.fills.sort("ts").with_columns(after=pl.col("shares").cum_sum())["after"].to_list()
         through = min(held[-2:]) if kept else 0.0
         at_the_roll = book.fills.filter(pl.col("ts") == bars["ts"][3])["shares"].abs().sum()
@@ -197,7 +197,7 @@ def test_a_short_rolls_too_and_at_the_next_bar_its_series_has() -> None:
         [targets(bars, [-0.5, None, None, None, None, None]), targets(other, [0.1, *[None] * 5], symbol="BBB")]
     )
     between = bars["ts"][2] + timedelta(hours=5)
-    book = backtest.run(wanted, thin, band=0.0, costs=costs(10), rolls=rolls(between))
+    book = portfolio.run(wanted, thin, band=0.0, costs=costs(10), rolls=rolls(between))
     fills = book.fills.filter(pl.col("symbol") == "AAA")
     assert fills["ts"].to_list() == [bars["ts"][1], bars["ts"][4], bars["ts"][4]]
     assert fills["shares"].to_list()[1:] == [-fills["shares"][0], fills["shares"][0]]
@@ -208,6 +208,6 @@ def test_a_short_rolls_too_and_at_the_next_bar_its_series_has() -> None:
 def test_a_roll_before_the_first_position_after_the_last_bar_or_of_nothing_held_costs_nothing() -> None:
     bars = daily_bars(OPENS, CLOSES)
     wanted = targets(bars, [None, None, 0.5, None, None, None])
-    plain = backtest.run(wanted, bars, band=0.0, costs=costs(10))
+    plain = portfolio.run(wanted, bars, band=0.0, costs=costs(10))
     never = pl.concat([rolls(bars["ts"][1], bars["ts"][5] + timedelta(days=1)), rolls(bars["ts"][4], symbol="ZZZ")])
-    assert backtest.run(wanted, bars, band=0.0, costs=costs(10), rolls=never).equity.equals(plain.equity)
+    assert portfolio.run(wanted, bars, band=0.0, costs=costs(10), rolls=never).equity.equals(plain.equity)

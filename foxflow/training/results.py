@@ -1,0 +1,108 @@
+"""What a fold's fit gives: its forecasts, and every fact that proves or judges them."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from foxflow.bars import TS
+from foxflow.dataset import Scaler
+from foxflow.model import Epoch
+from foxflow.splits import Fold
+
+# Of every model; a model's own follow them.
+HISTORY_COLUMNS = ("fold", "epoch", "is_best", "train_loss", "valid_loss", "seconds")
+VALIDATION_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "forecast": pl.Float64(), "label": pl.Float64()})
+FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32(), "forecast": pl.Float64()})
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """A fit and its out-of-sample forecasts.
+
+    `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
+    `members`: the symbols that are members at a bar of the test span, as known then; None without a universe table.
+    `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
+    `validation`: forecasts and outcomes of the validation tail (`VALIDATION_SCHEMA`), known at the cut.
+    `train_end`, `valid_end`: the newest label_end of a training and of a validation row; `scaler_span`: the first and
+    last ts of the rows that the scaler was fitted on; all int64 us.
+    `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
+    `state_gap`: how far a re-warmed state's forecasts lie from a carried one's (`state.gap`).
+    """
+
+    fold: Fold
+    forecasts: pl.DataFrame
+    rows: Mapping[str, int]
+    entered: Mapping[str, int]
+    members: tuple[str, ...] | None
+    history: tuple[Epoch, ...]
+    best_epoch: int
+    residual_variance: float
+    validation: pl.DataFrame
+    train_end: int
+    valid_end: int
+    scaler: Scaler
+    scaler_span: tuple[int, int]
+    warmup_bars: int
+    state_gap: float
+    seconds: float
+    checkpoints: Path | None
+
+    @property
+    def cut(self) -> int:
+        """The newest bar that may touch the fit (int64 us)."""
+        return self.fold.cut
+
+    @property
+    def untrained_loss(self) -> float:
+        """The validation loss before anything was learned."""
+        return self._valid_loss(0)
+
+    @property
+    def best_loss(self) -> float:
+        """The validation loss of the kept parameters."""
+        return self._valid_loss(self.best_epoch)
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the kept parameters beat the untrained model on the validation tail."""
+        return self.best_loss < self.untrained_loss
+
+    def _valid_loss(self, number: int) -> float:
+        return next(e.valid_loss for e in self.history if e.number == number)
+
+
+def history_of(results: Sequence[FoldResult]) -> pl.DataFrame:
+    """Return one row an epoch: fold, epoch, losses, seconds and all that the model recorded; `is_best` was kept."""
+    rows = [
+        {
+            **epoch.detail,
+            "fold": result.fold.number,
+            "epoch": epoch.number,
+            "is_best": epoch.number == result.best_epoch,
+            "train_loss": epoch.train_loss,
+            "valid_loss": epoch.valid_loss,
+            "seconds": epoch.seconds,
+        }
+        for result in results
+        for epoch in result.history
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None).select(*HISTORY_COLUMNS, pl.exclude(HISTORY_COLUMNS))
+
+
+def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:
+    """Return the forecasts of all folds, sorted by (symbol, ts)."""
+    return pl.concat([r.forecasts for r in results]).sort("symbol", "ts")
+
+
+def forecasts_sha256(forecasts: pl.DataFrame) -> str:
+    """Return the sha256 over rows by (symbol, ts): symbol, NUL, ts as int64 us, forecast as float64; little-endian."""
+    digest = hashlib.sha256()
+    rows = forecasts.sort("symbol", "ts").select("symbol", pl.col("ts").dt.timestamp("us"), "forecast")
+    for symbol, ts, forecast in rows.iter_rows():
+        digest.update(symbol.encode() + b"\0")
+        digest.update(np.array([ts], "<i8").tobytes() + np.array([forecast], "<f8").tobytes())
+    return digest.hexdigest()
