@@ -15,8 +15,8 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import UTC, date, datetime
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,7 @@ def retrain(
     *,
     as_of: SamplesAsOf | None = None,
     model: str | None = None,
+    seed: int | None = None,
     folder: Path | None = None,
     checkpoints: Path | None = None,
     progress: FoldProgress | None = None,
@@ -134,7 +135,8 @@ def retrain(
     """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
 
     `as_of`: what each fold sees, where bars have been corrected. `model`: another plugin on the same folds, with its
-    own defaults. `checkpoints`: where an interrupted run left its fits, to go on from there.
+    own defaults. `seed`: another than the config's first. `checkpoints`: where an interrupted run left its fits, to go
+    on from there.
     """
     if checkpoints is not None:
         _forget_old(checkpoints)
@@ -143,7 +145,8 @@ def retrain(
     if folder is not None:
         folds.append(splits.final(times, config.walk_forward, number=len(folds)))
     options = config.model.options if model is None else {}
-    recipe = Recipe(model or config.model.name, options, config.experiment.seed, config.features.clip)
+    seed = config.experiment.seed if seed is None else seed
+    recipe = Recipe(model or config.model.name, options, seed, config.features.clip)
     forecast = training.require_forecasts(data, folds, recipe)
     own = {s.symbol: s.ts for s in data.series if s.symbol in forecast}
     endings.require_recorded(own, data.universe, times=times, ended=config.data.ended, calendar=config.data.calendar)
@@ -159,12 +162,43 @@ def retrain(
     )
 
 
-def rivals(config: Config, data: Dataset, *, as_of: SamplesAsOf | None = None) -> dict[str, list[FoldResult]]:
-    """Return the fold results of the baseline models that a volatility forecast is printed beside."""
-    is_volatility = labels.find(config.label.name).values == "log volatility"
-    if not is_volatility or config.model.name == "ridge" or "ridge" not in registry.installed():
-        return {}
-    return {"ridge": retrain(config, data, as_of=as_of, model="ridge")}
+@dataclass(frozen=True)
+class Fits:
+    """The walk-forward's fold results of each seed, and of the baselines by name.
+
+    Only the first seed has a final fit, its last: that is the one released.
+    """
+
+    seeds: tuple[list[FoldResult], ...]
+    baselines: dict[str, list[FoldResult]]
+
+    @property
+    def released(self) -> list[FoldResult]:
+        """The first seed's."""
+        return self.seeds[0]
+
+
+def retrain_all(
+    config: Config,
+    data: Dataset,
+    *,
+    as_of: SamplesAsOf | None = None,
+    folder: Path,
+    checkpoints: Path,
+    progress: FoldProgress | None = None,
+) -> Fits:
+    """Return the fits of every seed and of the baseline, which a model is printed beside but never beside itself.
+
+    Parameters are those of `retrain`.
+    """
+    again = partial(retrain, config, data, as_of=as_of)
+    first = again(folder=folder, checkpoints=checkpoints, progress=progress)
+    seed = config.experiment.seed
+    others = [
+        again(seed=seed + i, checkpoints=checkpoints, progress=progress) for i in range(1, config.experiment.n_seeds)
+    ]
+    has_baseline = config.model.name != scoring.BASELINE and scoring.BASELINE in registry.installed()
+    return Fits((first, *others), {scoring.BASELINE: again(model=scoring.BASELINE)} if has_baseline else {})
 
 
 @dataclass(frozen=True)
@@ -188,16 +222,15 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
         data = build_dataset(config, pulled.first, pulled.universe)
         as_of = samples_as_of(config, pulled, data)
         stage("retrain")
-        results = retrain(
+        fits = retrain_all(
             config, data, as_of=as_of, folder=work / "model", checkpoints=folder / FITS, progress=progress
         )
-        others = rivals(config, data, as_of=as_of)
         stage("score")
-        scored = scoring.score(config, pulled, results, others)
+        scored = scoring.score(config, pulled, fits.seeds, fits.baselines)
         stage("release")
-        bundle = build_release(config, as_of(results[-1].cut), results, work / "model", folder)
+        bundle = build_release(config, as_of(fits.released[-1].cut), fits.released, work / "model", folder)
         stage("report")
-        return write(config, folder, results, scored, bundle, seconds=time.monotonic() - started)
+        return write(config, folder, fits, scored, bundle, seconds=time.monotonic() - started)
 
 
 def build_release(
@@ -233,7 +266,7 @@ def _build_release(
 def write(
     config: Config,
     folder: Path,
-    results: list[FoldResult],
+    fits: Fits,
     scored: Score,
     bundle: release.Release,
     *,
@@ -244,6 +277,7 @@ def write(
     digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{config.experiment.name}-{config.model.name}-{digest[:8]}"
     target = folder / "runs" / run_id
+    results = fits.released
     walk = [r for r in results if not r.fold.is_final]
     summary = finite(
         {
@@ -278,7 +312,7 @@ def write(
         training.history_of(results).write_parquet(work / "history.parquet")
         work.chmod(0o755)
         work.rename(target)
-    _forget(results)
+    _forget([r for seed in fits.seeds for r in seed])
     return Result(target, summary)
 
 
@@ -321,7 +355,7 @@ def _fold_summary(result: FoldResult) -> dict[str, Any]:
 
 
 def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
-    """Return the value as JSON can hold it: times as ISO in UTC, numbers that are not finite as null."""
+    """Return the value as JSON can hold it: times as ISO in UTC, days as ISO, numbers that are not finite as null."""
     match value:
         case dict():
             return {k: finite(v) for k, v in value.items()}
@@ -331,4 +365,6 @@ def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
             return None
         case datetime():
             return bars.iso(value)
+        case date():
+            return value.isoformat()
     return value

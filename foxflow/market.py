@@ -115,6 +115,8 @@ class Market:
         How many stored bars outside every session were dropped by `[data] outside_sessions`.
     accepted
         The names of severe findings in the first known values that the experiment takes all the same.
+    findings
+        All findings in them (`bars.FINDING_SCHEMA`).
     """
 
     first: pl.DataFrame
@@ -126,6 +128,7 @@ class Market:
     rolls: pl.DataFrame = field(default_factory=futures.ROLL_SCHEMA.to_frame)
     n_outside: int = 0
     accepted: tuple[str, ...] = ()
+    findings: pl.DataFrame = field(default_factory=bars.FINDING_SCHEMA.to_frame)
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
@@ -212,7 +215,7 @@ def pull(config: Config, path: Path) -> Market:
     _require_in_time(first, delays, bar=data.bar, calendar=data.calendar)
     # A contract is thin until its turn comes: what is traded is the series made of them.
     judged, length = (raw, name) if config.futures is None else (first, data.bar)
-    accepted = gate.require_sound(
+    accepted, found = gate.require_sound(
         judged, events, bar=length, calendar=data.calendar, accept=data.accept, where=str(path)
     )
     corrected = raw.filter(pl.col("symbol").is_in(corrections["symbol"].unique().to_list()))
@@ -222,7 +225,7 @@ def pull(config: Config, path: Path) -> Market:
     if data.outside_sessions == "drop":
         dropped = len(resample.outside_sessions(raw, bar=name, calendar=data.calendar))
     universe = Universe.of(store.read_universe(path))
-    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted)
+    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted, found)
 
 
 def _changes(contracts: pl.DataFrame) -> pl.Series:

@@ -170,7 +170,7 @@ def test_a_correction_inside_a_test_span_takes_effect_at_the_next_fit(untouched:
 
 def test_fills_outcomes_and_equity_are_of_the_prices_known_first(untouched: Walk, inside: Walk) -> None:
     books: Mapping[str, scoring.Score] = {
-        name: scoring.score(settings(), w.pulled, w.results, {})
+        name: scoring.score(settings(), w.pulled, [w.results], {})
         for name, w in (("untouched", untouched), ("inside", inside))
     }
     before, after = books["untouched"], books["inside"]

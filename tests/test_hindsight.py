@@ -103,7 +103,7 @@ def decided(folder: Path, told: Past) -> dict[str, pl.DataFrame]:
         training.fit_fold(as_of(fold.cut), fold, recipe, folder=None, progress=lambda *_: None)
         for fold in splits.walk_forward(dataset.bar_times(data), chosen.walk_forward)
     ]
-    scored = scoring.score(chosen, pulled, results, {})
+    scored = scoring.score(chosen, pulled, [results], {})
     return {
         "bars": pulled.first,
         "forecasts": scored.outcomes.drop("label", "label_end"),

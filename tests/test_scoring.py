@@ -52,9 +52,9 @@ def test_weekly_bars_do_not_make_the_sharpe_ratio_larger() -> None:
 
 def test_outcomes_overlap_by_the_dates_that_their_span_holds() -> None:
     hours = np.arange(24 * 10, dtype=np.int64)
-    assert scoring._overlap(hours, hours + 5) == 5
+    assert scoring.overlap(hours, hours + 5) == 5
     # Six symbols, each with a bar every sixth hour: five bars ahead are thirty dates ahead.
-    assert scoring._overlap(hours, hours + 30) == 30
+    assert scoring.overlap(hours, hours + 30) == 30
 
 
 def test_persistent_unrelated_series_are_seldom_called_related() -> None:

@@ -68,7 +68,7 @@ def scored(home: Path, *overrides: str) -> tuple[list[FoldResult], Score]:
     pulled = experiment.pull_market(chosen, home)
     data = experiment.build_dataset(chosen, pulled.first, pulled.universe)
     results = experiment.retrain(chosen, data)
-    return results, scoring.score(chosen, pulled, results, {})
+    return results, scoring.score(chosen, pulled, [results], {})
 
 
 def of(frame: pl.DataFrame, symbol: str) -> pl.DataFrame:

@@ -11,6 +11,7 @@ from foxflow import config as configs
 from foxflow import experiment, scoring
 from foxflow.config import Config
 from foxflow.dataset import Dataset
+from foxflow.experiment import Fits
 from foxflow.market import Market
 from foxflow.release import Release
 from foxflow.scratch import scratch
@@ -30,15 +31,9 @@ def build_dataset(settings: Config, pulled: Market) -> Dataset:
 
 
 @task(cache_policy=NO_CACHE)
-def retrain(settings: Config, data: Dataset, as_of: SamplesAsOf, folder: Path, checkpoints: Path) -> list[FoldResult]:
-    """Return the fold results and that of the final fit, saved in `folder`."""
-    return experiment.retrain(settings, data, as_of=as_of, folder=folder, checkpoints=checkpoints)
-
-
-@task(cache_policy=NO_CACHE)
-def rivals(settings: Config, data: Dataset, as_of: SamplesAsOf) -> dict[str, list[FoldResult]]:
-    """Return the baselines' fold results."""
-    return experiment.rivals(settings, data, as_of=as_of)
+def retrain(settings: Config, data: Dataset, as_of: SamplesAsOf, folder: Path, checkpoints: Path) -> Fits:
+    """Return the fits of every seed and of the baseline; the final fit is saved in `folder`."""
+    return experiment.retrain_all(settings, data, as_of=as_of, folder=folder, checkpoints=checkpoints)
 
 
 @task(cache_policy=NO_CACHE)
@@ -50,25 +45,23 @@ def build_release(
 
 
 @task(cache_policy=NO_CACHE)
-def score(
-    settings: Config, pulled: Market, results: list[FoldResult], others: dict[str, list[FoldResult]]
-) -> scoring.Score:
+def score(settings: Config, pulled: Market, fits: Fits) -> scoring.Score:
     """Return what the forecasts were worth."""
-    return scoring.score(settings, pulled, results, others)
+    return scoring.score(settings, pulled, fits.seeds, fits.baselines)
 
 
 @task(cache_policy=NO_CACHE)
 def write(
     settings: Config,
     folder: Path,
-    results: list[FoldResult],
+    fits: Fits,
     scored: scoring.Score,
     bundle: Release,
     *,
     seconds: float,
 ) -> experiment.Result:
     """Return the result after writing the run."""
-    return experiment.write(settings, folder, results, scored, bundle, seconds=seconds)
+    return experiment.write(settings, folder, fits, scored, bundle, seconds=seconds)
 
 
 @flow(name="backtest", validate_parameters=False)
@@ -97,11 +90,10 @@ def backtest(
         pulled = pull_market(settings, folder)
         data = build_dataset(settings, pulled)
         as_of = experiment.samples_as_of(settings, pulled, data)
-        results = retrain(settings, data, as_of, work / "model", folder / experiment.FITS)
-        others = rivals(settings, data, as_of)
-        scored = score(settings, pulled, results, others)
-        bundle = build_release(settings, as_of(results[-1].cut), results, work / "model", folder)
-        result = write(settings, folder, results, scored, bundle, seconds=time.monotonic() - started)
+        fits = retrain(settings, data, as_of, work / "model", folder / experiment.FITS)
+        scored = score(settings, pulled, fits)
+        bundle = build_release(settings, as_of(fits.released[-1].cut), fits.released, work / "model", folder)
+        result = write(settings, folder, fits, scored, bundle, seconds=time.monotonic() - started)
     get_run_logger().info("report: %s", result.summary["report"])
     return result.summary
 

@@ -12,8 +12,8 @@ SHOWN = 3
 
 def require_sound(
     bars: pl.DataFrame, events: pl.DataFrame, *, bar: str, calendar: str, accept: Sequence[str], where: str
-) -> tuple[str, ...]:
-    """Return the names of the severe findings in raw bars that are accepted; raise where one is not.
+) -> tuple[tuple[str, ...], pl.DataFrame]:
+    """Return the names of the severe findings in raw bars that are accepted, and all findings; raise where one is not.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ def require_sound(
         On a severe finding that no name accepts, naming the first and how to accept them; and on a name that fits no
         severe finding, naming those there are.
     """
-    severe = findings(bars, bar=bar, calendar=calendar, events=events).filter(pl.col("severity") == "severe")
+    found = findings(bars, bar=bar, calendar=calendar, events=events)
+    severe = found.filter(pl.col("severity") == "severe")
     named = severe.select(*names().values(), "detail").unique("full", keep="first", maintain_order=True)
     for name in accept:
         if not named.select(pl.any_horizontal(pl.col(*names()) == name).any()).item():
@@ -47,7 +48,7 @@ def require_sound(
             f'the event, or accept by name: [data] accept = ["{refused["full"][0]}"]; '
             f"`foxflow bars check --bar {bar} --calendar {calendar}` shows all"
         )
-    return tuple(named["full"])
+    return tuple(named["full"]), found
 
 
 def names() -> dict[str, pl.Expr]:

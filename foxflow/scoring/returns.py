@@ -1,0 +1,109 @@
+"""What the book earned and cost, per session of the calendar."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from foxflow import bars, metrics, portfolio
+from foxflow.config import Config
+
+
+def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
+    """Return what the book earned and cost, per session of the calendar."""
+    cash = config.costs.initial_cash
+    sessions = per_session(book.equity, config.data.calendar)
+    year = bars.sessions_per_year(config.data.calendar)
+    equity, rival = (sessions[c].to_numpy() for c in ("equity", "benchmark"))
+    ours, theirs = (metrics.returns_of(e, initial=cash) for e in (equity, rival))
+    ratio, benchmark, active = (metrics.sharpe(r, periods_per_year=year) for r in (ours, theirs, ours - theirs))
+    value = (book.fills["shares"].abs() * book.fills["price"]).sum()
+    cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
+    gross = float(equity[-1] - cash + cost)
+    return {
+        "sharpe": ratio.value,
+        "sharpe_ci95": [ratio.low, ratio.high],
+        "max_drawdown": float(metrics.drawdown(np.concatenate([[cash], equity])).min()),
+        "turnover": float(value / equity.mean() / (len(equity) / year)),
+        "n_fills": len(book.fills),
+        "total_return": float(equity[-1] / cash - 1),
+        "benchmark_total_return": float(rival[-1] / cash - 1),
+        "benchmark_sharpe": benchmark.value,
+        "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
+        "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
+        "information_ratio": active.value,
+        "information_ratio_ci95": [active.low, active.high],
+        "cost_total": cost,
+        "cost_share": cost / gross if gross > 0 else float("nan"),
+        "sessions_per_year": year,
+    }
+
+
+def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
+    """Return the last equity of each session (`session`, and the columns of `portfolio.EQUITY_SCHEMA`).
+
+    Ratios are annualised from session returns: intraday bars are compounded first, so nights and bars weigh right.
+    """
+    first, last = equity["ts"][0], equity["ts"][-1]
+    # The bars after a session's close, as on a weekend of another market, belong to the session that comes.
+    known = bars.session_closes(calendar, first.date(), last.date() + timedelta(days=14)).rename({"ts": "close"})
+    closes = known.filter(pl.col("close") >= first)
+    at = closes["close"].search_sorted(equity["ts"], side="left").clip(0, len(closes) - 1)
+    by_session = equity.with_columns(session=closes["session"].gather(at)).group_by("session").last()
+    # A session without a bar is one without a return: left out, the year would have too few of them.
+    spanned = closes.head(int(at[-1]) + 1).select("session")
+    return spanned.join(by_session, on="session", how="left", maintain_order="left").fill_null(strategy="forward")
+
+
+def exposure(held: pl.DataFrame, *, turnover: float) -> dict[str, float]:
+    """Return how much was held at the bars' closes, fractions of equity: `held` is `portfolio.HELD_SCHEMA`."""
+    by_bar = held.group_by("ts").agg(gross=pl.col("weight").abs().sum(), net=pl.col("weight").sum())
+    gross, net = by_bar["gross"].to_numpy(), by_bar["net"].to_numpy()
+    return {
+        "mean_gross": float(gross.mean()),
+        "mean_net": float(net.mean()),
+        "most_gross": float(gross.max()),
+        "share_of_bars_invested": float((gross > 0).mean()),
+        "turnover_a_year": turnover,
+    }
+
+
+def monthly(sessions: pl.DataFrame, *, initial: float) -> list[dict[str, Any]]:
+    """Return `year`, `month` and the fraction gained of each month; `sessions` as `per_session` gives them."""
+    last = (
+        sessions.group_by(year=pl.col("session").dt.year(), month=pl.col("session").dt.month())
+        .agg(pl.col("equity").sort_by("session").last())
+        .sort("year", "month")
+    )
+    gained = pl.col("equity") / pl.col("equity").shift(1, fill_value=initial) - 1
+    return last.select("year", "month", gained.alias("return")).to_dicts()
+
+
+def worst_drawdowns(sessions: pl.DataFrame, *, initial: float, n: int = 5) -> list[dict[str, Any]]:
+    """Return the `n` deepest falls from a highest equity, deepest first.
+
+    `start` is the session of the highest equity (the first session where that is the initial cash), `trough` that of
+    the lowest, `end` the first back at the highest (None: not yet); `sessions` and `recovery_sessions` count from start
+    and from trough to the end, or to the last session.
+    """
+    days, equity = sessions["session"].to_list(), np.concatenate([[initial], sessions["equity"].to_numpy()])
+    below = metrics.drawdown(equity)
+    under = np.concatenate([[False], below[1:] < 0, [False]])
+    edges = np.flatnonzero(np.diff(under.astype(np.int8)))
+    found = []
+    for before, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        trough = before + 1 + int(below[before + 1 : last + 1].argmin())
+        is_over = last + 1 < len(equity)
+        end = min(last + 1, len(equity) - 1)
+        found.append(
+            {
+                "start": days[max(before - 1, 0)],
+                "trough": days[trough - 1],
+                "end": days[end - 1] if is_over else None,
+                "depth": float(below[trough]),
+                "sessions": end - before,
+                "recovery_sessions": end - trough if is_over else None,
+            }
+        )
+    return sorted(found, key=lambda f: f["depth"])[:n]

@@ -1,0 +1,50 @@
+"""How the result changes with what it rests on: the costs, the delay of a decision, the money traded."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from foxflow import bars, metrics
+from foxflow.config import Config
+from foxflow.market import Market
+from foxflow.scoring.returns import per_session
+from foxflow.scoring.trading import Plan, trade
+
+COST_LEVELS_BPS = (0.0, 1.0, 2.0, 5.0, 10.0)
+DELAYS_BARS = (0, 1, 2)
+CAPACITY_STEPS = (0.1, 1.0, 10.0, 100.0)
+
+
+def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[str, Any]:
+    """Return what the same decisions give at other costs, delays and amounts, each the mean over the seeds' plans.
+
+    `cost_bps`: the named cost at each of `COST_LEVELS_BPS`, all others as they are; `delay_bars`: at `DELAYS_BARS` more
+    bars of delay; `capacity`: at multiples of the initial cash.
+    """
+    costs = [
+        {"name": name, "bps": level, **_outcome(_with_costs(config, **{name: level}), pulled, plans)}
+        for name in ("fee_bps", "slippage_bps")
+        for level in COST_LEVELS_BPS
+    ]
+    delays = []
+    for more in DELAYS_BARS:
+        execution = replace(config.backtest, delay_bars=config.backtest.delay_bars + more)
+        delays.append({"bars": execution.delay_bars, **_outcome(replace(config, backtest=execution), pulled, plans)})
+    return {"cost_bps": costs, "delay_bars": delays, "capacity": []}
+
+
+def _with_costs(config: Config, **values: float) -> Config:
+    return replace(config, costs=replace(config.costs, **values))
+
+
+def _outcome(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[str, float]:
+    year, cash = bars.sessions_per_year(config.data.calendar), config.costs.initial_cash
+    ratios, totals = [], []
+    for plan in plans:
+        sessions = per_session(trade(config, pulled, plan).equity, config.data.calendar)
+        returns = metrics.returns_of(sessions["equity"].to_numpy(), initial=cash)
+        ratios.append(metrics.sharpe(returns, periods_per_year=year).value)
+        totals.append(float(sessions["equity"][-1] / cash - 1))
+    return {"sharpe": float(np.mean(ratios)), "total_return": float(np.mean(totals))}

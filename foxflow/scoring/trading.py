@@ -1,0 +1,51 @@
+"""From a stream of forecasts to decisions, and from those to a book."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from foxflow import endings, labels, portfolio, signals, training
+from foxflow.config import Config
+from foxflow.market import Market
+from foxflow.training import FoldResult
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a stream of forecasts decides: forecasts, positions (`signals.POSITION_SCHEMA`), endings, bars traded."""
+
+    forecasts: pl.DataFrame
+    positions: pl.DataFrame
+    endings: pl.DataFrame
+    bars: pl.DataFrame
+
+
+def decide(config: Config, pulled: Market, results: Sequence[FoldResult]) -> Plan:
+    """Return the plan of one model's folds, at the prices that were known first."""
+    adjusted, forecasts = pulled.first, training.forecasts_of(results)
+    symbols = forecasts["symbol"].unique().to_list()
+    ends = endings.find(
+        adjusted, pulled.universe, symbols=symbols, ended=config.data.ended, calendar=config.data.calendar
+    )
+    exits = endings.exits(symbols, pulled.universe, times=endings.bar_times(adjusted))
+    positions = signals.positions(
+        forecasts,
+        strategy=config.strategy,
+        horizon=config.label.horizon,
+        values=labels.find(config.label.name).values,
+        exits=pl.concat([exits, endings.exits_of(ends)]),
+    )
+    return Plan(forecasts, positions, ends, adjusted.filter(pl.col("symbol").is_in(symbols)))
+
+
+def trade(config: Config, pulled: Market, plan: Plan) -> portfolio.Book:
+    """Return the book of a plan under the config's costs."""
+    return portfolio.run(
+        plan.positions,
+        plan.bars,
+        band=config.strategy.rebalance_band,
+        costs=config.costs,
+        endings=plan.endings,
+        rolls=pulled.rolls,
+    )
