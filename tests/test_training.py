@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from foxflow import dataset, registry, splits, state, training
+from foxflow import bars, dataset, registry, splits, state, training
 from foxflow.config import WalkForward
 from foxflow.dataset import Dataset, Scaler, Segments, Series
-from foxflow.errors import DataError
+from foxflow.errors import DataError, LeakageError
 from foxflow.training import FORECAST_SCHEMA, Recipe
 
 RULE = WalkForward(train=1000, every=757, embargo=5)
@@ -213,3 +213,14 @@ def test_a_symbol_is_warm_after_lookback_and_warmup_and_its_stream_starts_warmup
     assert scaler.unscale(np.array([51.0])) == pytest.approx(seen["FB"][0])
     # AAPL: 30 bars up to the cut, then the embargo's 5, then the first test bar.
     assert scaler.unscale(np.array([36.0])) == pytest.approx(seen["AAPL"][0])
+
+
+def test_a_model_is_never_scored_on_a_bar_at_or_before_its_cut(data: Dataset) -> None:
+    folds = splits.walk_forward(dataset.bar_times(data), RULE)
+    result = training.fit_fold(data, folds[0], RIDGE, folder=None, progress=lambda *_: None)
+    assert len(training.forecasts_of([result])) == len(result.forecasts)
+    # The fold's own bars, moved back so that the first lies on the cut.
+    seen = result.forecasts.with_columns(ts=pl.col("ts") - (pl.col("ts").min() - bars.instant(result.cut)))
+    when = f"{bars.instant(result.cut):%Y-%m-%d %H:%M}Z"
+    with pytest.raises(LeakageError, match=rf"fold 0: \d+ forecast\(s\) at or before the model's cut, {when}"):
+        training.forecasts_of([replace(result, forecasts=seen)])

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from foxflow.bars import TS
+from foxflow.bars import TS, instant
 from foxflow.dataset import Scaler
+from foxflow.errors import LeakageError
 from foxflow.model import Epoch
 from foxflow.splits import Fold
 
@@ -94,7 +95,22 @@ def history_of(results: Sequence[FoldResult]) -> pl.DataFrame:
 
 
 def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:
-    """Return the forecasts of all folds, sorted by (symbol, ts)."""
+    """Return the forecasts of all folds, sorted by (symbol, ts): the one door through which they are scored.
+
+    Raises
+    ------
+    LeakageError
+        Where a forecast is of a bar at or before its model's cut: the fit has seen that bar.
+    """
+    for result in results:
+        early = result.forecasts.filter(pl.col("ts") <= instant(result.cut)).sort("ts", "symbol")
+        if len(early):
+            first = early.row(0, named=True)
+            raise LeakageError(
+                f"fold {result.fold.number}: {len(early)} forecast(s) at or before the model's cut, "
+                f"{instant(result.cut):%Y-%m-%d %H:%M}Z, the first of {first['symbol']} at "
+                f"{first['ts']:%Y-%m-%d %H:%M}Z; a model is scored on bars after its cut only: take these out"
+            )
     return pl.concat([r.forecasts for r in results]).sort("symbol", "ts")
 
 
