@@ -288,7 +288,7 @@ def write(
             "label": config.label.name,
             "horizon": config.label.horizon,
             "fee_bps": config.costs.fee_bps,
-            "slippage_bps": config.costs.slippage_bps,
+            "half_spread_bps": config.costs.half_spread_bps,
             "n_folds": len(walk),
             **scored.metrics,
             "state_gap": max((r.state_gap for r in results if not math.isnan(r.state_gap)), default=None),

@@ -6,6 +6,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -13,6 +14,7 @@ import pytest
 
 from foxflow import adjustment, sample
 from foxflow.bars import BAR_SCHEMA
+from foxflow.config import Costs
 
 
 def daily_bars(
@@ -33,6 +35,22 @@ def daily_bars(
         },
         schema=BAR_SCHEMA,
         strict=False,
+    )
+
+
+def free(**costs: float | None) -> Costs:
+    """Return costs that are all zero but for those given."""
+    return replace(
+        Costs(
+            fee_bps=0.0,
+            fee_per_share=0.0,
+            minimum_fee=0.0,
+            half_spread_bps=0.0,
+            impact=0.0,
+            borrow_bps=0.0,
+            financing_bps=0.0,
+        ),
+        **costs,  # type: ignore[arg-type]
     )
 
 

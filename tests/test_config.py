@@ -46,6 +46,9 @@ def test_a_misspelt_section_names_the_nearest() -> None:
         ("label", "horizon", 2.5, r"\[label\] horizon = 2.5 is float; expected int"),
         ("label", "horizon", True, r"\[label\] horizon = True is bool; expected int"),
         ("costs", "fee_bps", -1, r"fee_bps = -1.0; expected basis points"),
+        ("costs", "impact", -1, r"impact = -1.0; expected a coefficient in \[0, 100\]"),
+        ("costs", "minimum_fee", -1, r"minimum_fee = -1.0; expected an amount of money"),
+        ("costs", "participation_limit", 0, r"participation_limit = 0.0; expected a share in \(0, 1\]"),
         ("costs", "fee_bps", float("nan"), r"fee_bps = nan; expected a finite number"),
         ("data", "source", "shop", r"source = 'shop'; expected one of 'sample', 'store'"),
         ("data", "symbols", "AAPL", r"symbols = 'AAPL'; expected a list"),
@@ -65,13 +68,32 @@ def test_a_value_that_cannot_be_is_refused_by_name(section: str, key: str, value
 
 
 @pytest.mark.parametrize(
-    ("section", "key"), [("costs", "fee_bps"), ("costs", "slippage_bps"), ("strategy", "rebalance_band")]
-)
+    ("section", "key"),
+    [
+        *(
+            ("costs", key)
+            for key in (
+                "fee_bps", "fee_per_share", "minimum_fee", "half_spread_bps", "impact", "borrow_bps", "financing_bps",
+            )
+        ),
+        ("strategy", "rebalance_band"),
+    ],
+)  # fmt: skip
 def test_costs_and_band_have_no_silent_default(section: str, key: str) -> None:
     broken = document()
     del broken[section][key]
     with pytest.raises(ConfigError, match=rf"\[{section}\] {key} is required and missing"):
         parse(broken)
+
+
+def test_a_key_that_was_renamed_names_the_new_one() -> None:
+    broken = document()
+    broken["costs"]["slippage_bps"] = broken["costs"].pop("half_spread_bps")
+    with pytest.raises(ConfigError) as caught:
+        parse(broken)
+    assert str(caught.value) == (
+        "[costs] slippage_bps is called half_spread_bps now; rename it; did you mean 'half_spread_bps'?"
+    )
 
 
 def test_hold_is_required_with_a_horizon_above_one_and_refused_with_one() -> None:

@@ -46,7 +46,12 @@ position_limit = 1.0
 rebalance_band = 0.5
 [costs]
 fee_bps = 1.0
-slippage_bps = 2.0
+fee_per_share = 0.0
+minimum_fee = 0.0
+half_spread_bps = 2.0
+impact = 0.0
+borrow_bps = 0.0
+financing_bps = 0.0
 """
 # The roll gap of ten per cent would be the largest move by far.
 GAP = 1.1

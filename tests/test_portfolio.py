@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
-from conftest import daily_bars
+from conftest import daily_bars, free
 
 from foxflow import portfolio
 from foxflow.config import Costs
@@ -23,7 +23,7 @@ def targets(bars: pl.DataFrame, wanted: Sequence[float | None], *, symbol: str =
 
 
 def costs(bps: float) -> Costs:
-    return Costs(fee_bps=bps, slippage_bps=bps, initial_cash=10_000.0)
+    return free(fee_bps=bps, half_spread_bps=bps, initial_cash=10_000.0)
 
 
 # Decided at bar 0: 0.5 x 10,000 / 101 = 49.504950495 shares, bought at open 102.
@@ -132,7 +132,7 @@ def test_returns_and_costs_of_the_held_rows_add_up_to_the_equity(stocks: pl.Data
     wanted = bars.select(
         "symbol", "ts", signal=pl.lit(1.0), position=(pl.col("ts").dt.ordinal_day() % 9).cast(pl.Float64) / 50 - 0.06
     )
-    book = portfolio.run(wanted, bars, band=0.01, costs=Costs(fee_bps=3, slippage_bps=4))
+    book = portfolio.run(wanted, bars, band=0.01, costs=free(fee_bps=3, half_spread_bps=4))
     daily = book.held.group_by("ts").agg(pl.col("return").sum(), pl.col("cost").sum()).sort("ts")
     equity = book.equity["equity"]
     assert (daily["return"] - (equity / equity.shift(1, fill_value=1_000_000.0) - 1)).abs().max() < 1e-12

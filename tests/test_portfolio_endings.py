@@ -6,7 +6,7 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 import pytest
-from conftest import daily_bars
+from conftest import daily_bars, free
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +35,7 @@ def ending(symbol: str, *, last: datetime, close: float, loss: float, ts: dateti
 
 
 def costs(bps: float = 0.0) -> Costs:
-    return Costs(fee_bps=bps, slippage_bps=bps, initial_cash=10_000.0)
+    return free(fee_bps=bps, half_spread_bps=bps, initial_cash=10_000.0)
 
 
 @pytest.mark.parametrize("bps", [0.0, 10.0])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from conftest import daily_bars
+from conftest import daily_bars, free
 
 from foxflow import config, experiment, market, metrics, scoring, volatility
 from foxflow.portfolio import EQUITY_SCHEMA
@@ -116,24 +116,22 @@ def test_residual_variance_is_in_squared_label_units(stocks: pl.DataFrame) -> No
 
 def test_the_benchmark_pays_costs() -> None:
     from foxflow import portfolio
-    from foxflow.config import Costs
     from foxflow.signals import POSITION_SCHEMA
 
     bars = daily_bars([100.0] * 4)
     idle = bars.select("symbol", "ts", signal=pl.lit(0.0), position=pl.lit(0.0)).cast(POSITION_SCHEMA)
-    book = portfolio.run(idle, bars, band=0.0, costs=Costs(fee_bps=10, slippage_bps=10, initial_cash=10_000.0))
+    book = portfolio.run(idle, bars, band=0.0, costs=free(fee_bps=10, half_spread_bps=10, initial_cash=10_000.0))
     assert book.equity["benchmark"][-1] == pytest.approx(10_000 / (1.001 * 1.001), rel=1e-9)
 
 
 def test_buy_and_hold_buys_a_newcomer_though_another_symbol_has_no_bar_that_day() -> None:
     from foxflow import portfolio
-    from foxflow.config import Costs
     from foxflow.signals import POSITION_SCHEMA
 
     a = daily_bars([100.0] * 8, symbol="A")
     z = daily_bars([10.0] * 5 + [20.0], symbol="Z", start=2)
     bars = pl.concat([a.filter(pl.col("ts") != z["ts"][0]), z])
     idle = bars.select("symbol", "ts", signal=pl.lit(0.0), position=pl.lit(0.0)).cast(POSITION_SCHEMA)
-    book = portfolio.run(idle, bars, band=0.0, costs=Costs(fee_bps=0, slippage_bps=0, initial_cash=10_000.0))
+    book = portfolio.run(idle, bars, band=0.0, costs=free(initial_cash=10_000.0))
     # Z's buy waits until A is sold: half the money is in Z when it doubles.
     assert book.equity["benchmark"][-1] == pytest.approx(15_000.0)

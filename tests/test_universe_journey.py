@@ -123,7 +123,7 @@ def test_what_a_symbol_did_before_it_was_a_member_changes_no_fit_and_no_rival(tm
 
 def test_a_delisted_symbols_last_loss_is_in_the_equity_of_the_run(tmp_path: Path) -> None:
     rows = (*ALWAYS, ("Z", -1, None, None, -1), ("Z", -1, 319, -0.6, 319))
-    _, found = scored(filled(tmp_path, *rows, z_bars=320), "strategy.side=long_only", "costs.slippage_bps=0")
+    _, found = scored(filled(tmp_path, *rows, z_bars=320), "strategy.side=long_only", "costs.half_spread_bps=0")
     close = float(walk("Z", n=320)["close"][-1])
     for fills in (found.book.fills, found.book.benchmark_fills):
         last = of(fills, "Z").row(-1, named=True)

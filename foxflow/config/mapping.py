@@ -17,12 +17,16 @@ def from_mapping(kind: type[Section], values: Mapping[str, object], *, section: 
     Raises
     ------
     ConfigError
-        On an unknown key (naming the nearest), a missing required key, a value of another type, or a
-        ValueError from the dataclass's own `__post_init__`.
+        On an unknown key (naming the nearest, or what it is called now), a missing required key, a value of another
+        type, or a ValueError from the dataclass's own `__post_init__`.
     """
     fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     hints = get_type_hints(kind)
+    renamed: Mapping[str, str] = getattr(kind, "RENAMED", {})
     for key in values:
+        if key in renamed:
+            new = renamed[key]
+            raise ConfigError(f"[{section}] {key} is called {new} now; rename it; did you mean {new!r}?")
         if key not in fields:
             raise ConfigError(f"[{section}] {unknown('key', key, fields)}")
     for name, each in fields.items():

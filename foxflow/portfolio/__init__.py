@@ -214,7 +214,7 @@ def _account(prices: _Prices, target: Floats, exits: Masks, *, band: float, cost
     An order waits for the symbol's next open, and what the cash does not pay for waits for cash; a newer decision
     replaces one that waits, and an ending cancels it. Decisions need a bar of the symbol, but for `exits`.
     """
-    fee, slip = costs.fee_bps / 1e4, costs.slippage_bps / 1e4
+    fee, slip = costs.fee_bps / 1e4, costs.half_spread_bps / 1e4
     n_times, n_symbols = target.shape
     size = np.full((n_times, n_symbols), np.nan)
     held, rolled, roll_cost = (np.zeros((n_times, n_symbols)) for _ in range(3))
@@ -300,7 +300,7 @@ def _vectorbt(prices: _Prices, account: _Account, costs: Costs) -> tuple[Floats,
         size_type="amount",
         price=np.where(has_order, prices.fill, prices.marked),
         fees=costs.fee_bps / 1e4,
-        slippage=costs.slippage_bps / 1e4,
+        slippage=costs.half_spread_bps / 1e4,
         init_cash=costs.initial_cash,
         group_by=True,
         cash_sharing=True,
@@ -337,7 +337,7 @@ def _roll_fills(prices: _Prices, account: _Account, costs: Costs) -> pl.DataFram
     rows = []
     for i, j in np.argwhere(account.rolled != 0).tolist():
         shares, price = account.rolled[i, j], prices.open[i, j]
-        slip = costs.slippage_bps / 1e4 * price * np.sign(shares)
+        slip = costs.half_spread_bps / 1e4 * price * np.sign(shares)
         for filled, paid in ((-shares, price - slip), (shares, price + slip)):
             fee, slippage = abs(shares) * paid * costs.fee_bps / 1e4, abs(shares * slip)
             rows.append((prices.symbols[j], prices.times[i], filled, paid, fee, slippage))

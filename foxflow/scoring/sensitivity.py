@@ -25,7 +25,7 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
     """
     costs = [
         {"name": name, "bps": level, **_outcome(_with_costs(config, **{name: level}), pulled, plans)}
-        for name in ("fee_bps", "slippage_bps")
+        for name in ("fee_bps", "half_spread_bps")
         for level in COST_LEVELS_BPS
     ]
     delays = []
