@@ -3,6 +3,7 @@
 `ts` is the UTC instant the bar is complete: everything on a bar was known at its `ts`, nothing before.
 """
 
+import hashlib
 import re
 import warnings
 from datetime import UTC, date, datetime, timedelta
@@ -65,6 +66,19 @@ def instant(ts: int) -> datetime:
 def instants(ts: NDArray[np.int64]) -> pl.Series:
     """Return the UTC times (dtype `TS`) of int64 microseconds since 1970."""
     return pl.Series(ts).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+
+
+def sha256(bars: pl.DataFrame) -> str:
+    """Return the sha256 over rows by (symbol, ts), column by column: symbols and NULs, ts as int64 us, float64 values.
+
+    Little-endian; an unknown volume counts as NaN.
+    """
+    rows = bars.sort("symbol", "ts")
+    digest = hashlib.sha256("".join(s + "\0" for s in rows["symbol"]).encode())
+    digest.update(rows["ts"].dt.timestamp("us").to_numpy().astype("<i8").tobytes())
+    for name in ("open", "high", "low", "close", "volume"):
+        digest.update(rows[name].fill_null(float("nan")).to_numpy().astype("<f8").tobytes())
+    return digest.hexdigest()
 
 
 def iso(moment: datetime) -> str:

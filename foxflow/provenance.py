@@ -6,6 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -26,6 +27,12 @@ def code_sha256(plugin: str) -> str:
     for name, file in _loose_files([*installed, Path(sysconfig.get_path("stdlib"))]):
         digest.update(name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Return the versions of Python and of the distributions that decide a result, with those of `more`."""
+    names = sorted({"foxflow", "numpy", "polars", "duckdb", "vectorbt", *more})
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
 
 
 def _loose_files(installed: list[Path]) -> Iterator[tuple[str, Path]]:

@@ -48,6 +48,12 @@ def installed(kind: Kind = MODELS) -> dict[str, EntryPoint]:
     return found
 
 
+def distribution(name: str, kind: Kind = MODELS) -> tuple[str, ...]:
+    """Return the name of the distribution that a plugin came in, in a tuple that is empty where that is not known."""
+    found = installed(kind)[name].dist
+    return (found.name,) if found else ()
+
+
 def find(kind: Kind, name: str) -> Any:  # noqa: ANN401  (a class that keeps the kind's contract)
     """Return the plugin class of that name.
 

@@ -193,6 +193,7 @@ def _bars_metrics(pulled: Market, *, newest_cut: int) -> dict[str, Any]:
         "adjustments": pulled.adjustments(),
         "accepted_findings": list(pulled.accepted),
         "data_findings": _findings(pulled.findings),
+        "bars_sha256": bars.sha256(pulled.first),
         "corrections": every,
         "corrections_after_last_cut": every - known,
         "rolls": pulled.rolls.select("symbol", "ts", "old", "new", "old_price", "new_price").to_dicts(),

@@ -185,3 +185,12 @@ def test_adjust_at_t_reads_nothing_after_t(closes: list[float], kinds: list[str]
     # Announced or not, what comes after t makes no difference.
     assert adjustment.adjust(raw.filter(seen), events(*rows).filter(seen)).equals(whole.filter(seen))
     assert adjustment.adjust(raw.filter(seen), events(*rows)).equals(whole.filter(seen))
+
+
+def test_bars_are_named_by_their_values_in_whatever_order_they_come() -> None:
+    some = daily_bars([1.0, 2.0, 3.0]).vstack(daily_bars([4.0, 5.0, 6.0], symbol="BBB"))
+    digest = bars.sha256(some)
+    assert bars.sha256(some.reverse()) == digest
+    assert len({digest, bars.sha256(some.head(5)), bars.sha256(some.with_columns(close=pl.col("close") + 1e-12))}) == 3
+    unknown = some.with_columns(volume=pl.lit(None, pl.Float64))
+    assert bars.sha256(unknown) not in (digest, bars.sha256(some.with_columns(volume=0.0)))
