@@ -23,6 +23,7 @@ from foxflow.store.fetched import Span, add_fetched, read_fetched
 from foxflow.store.lake import export, is_export, restore
 from foxflow.store.quarantine import QUARANTINE_SCHEMA, read_quarantine, write_quarantine
 from foxflow.store.tables import Counts
+from foxflow.store.tried import read_heights, write_height
 from foxflow.store.universe import read_universe, write_universe
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "read_events",
     "read_fetched",
     "read_first",
+    "read_heights",
     "read_open_interest",
     "read_quarantine",
     "read_revisions",
@@ -56,6 +58,7 @@ __all__ = [
     "write_bars",
     "write_contracts",
     "write_events",
+    "write_height",
     "write_open_interest",
     "write_quarantine",
     "write_universe",
