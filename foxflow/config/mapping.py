@@ -46,8 +46,7 @@ def _checked(value: object, hint: Any, *, where: str) -> object:  # noqa: ANN401
     """Return `value` as the type `hint` asks for: exact types, whole numbers allowed for floats, lists for tuples."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
-        # Only `X | None`: TOML has no null, so a value that is given must be an X.
-        return _checked(value, next(a for a in arguments if a is not type(None)), where=where)
+        return _checked_union(value, arguments, where=where)
     if origin is Literal:
         if value not in arguments:
             raise ConfigError(f"{where} = {value!r}; expected one of {', '.join(map(repr, arguments))}")
@@ -62,6 +61,17 @@ def _checked(value: object, hint: Any, *, where: str) -> object:  # noqa: ANN401
         raise ConfigError(f"{where} = {value!r} is {type(value).__name__}; expected {hint.__name__}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{where} = {value!r}; expected a finite number")
+    return value
+
+
+def _checked_union(value: object, arguments: tuple[Any, ...], *, where: str) -> object:
+    """Return `value` as `X | None` asks for, or as a word that may stand beside it: TOML has no null."""
+    kind, *more = (a for a in arguments if a is not type(None))
+    words = [w for a in more for w in get_args(a)]
+    if not words or not isinstance(value, str):
+        return _checked(value, kind, where=where)
+    if value not in words:
+        raise ConfigError(f"{where} = {value!r}; expected a {kind.__name__} or {', '.join(map(repr, words))}")
     return value
 
 
