@@ -152,3 +152,14 @@ def test_from_mapping_turns_a_dataclass_own_complaint_into_a_config_error() -> N
 
     with pytest.raises(ConfigError, match=r"\[model\] depth = 0; expected at least 1"):
         from_mapping(Options, {"depth": 0}, section="model")
+
+
+def test_set_removes_a_key_with_an_empty_value() -> None:
+    settings = config.load(
+        TINY, overrides=["strategy.threshold_bps=", "strategy.kind=rank", "strategy.share=0.5", "data.symbols= "]
+    )
+    assert (settings.strategy.threshold_bps, settings.data.symbols) == (None, ())
+    with pytest.raises(ConfigError, match=r"--set costs\.fee= removes that key, but \[costs\] sets fee_bps, .*drop it"):
+        config.load(TINY, overrides=["costs.fee="])
+    with pytest.raises(ConfigError, match=r"\[costs\] fee_bps is required and missing"):
+        config.load(TINY, overrides=["costs.fee_bps="])

@@ -111,7 +111,8 @@ def load(path: str | Path | None, *, overrides: Sequence[str] = (), model: str |
     Parameters
     ----------
     overrides
-        `section.key=value` assignments, the value in TOML (a bare word is taken as a string).
+        `section.key=value` assignments, the value in TOML (a bare word is taken as a string); `section.key=` removes
+        the key.
     model
         Run this plugin instead of the config's; another plugin starts from its own defaults.
     """
@@ -155,6 +156,9 @@ def _override(document: dict[str, Any], assignment: str) -> None:
     section, dot, name = key.strip().partition(".")
     if not (separator and dot and section and name):
         raise ConfigError(f"--set {assignment!r}; expected section.key=value, as in --set costs.fee_bps=2")
+    if not text.strip():
+        _remove(document, section, name)
+        return
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
@@ -163,6 +167,14 @@ def _override(document: dict[str, Any], assignment: str) -> None:
     if not isinstance(body, dict):
         raise ConfigError(f"{section} = {body!r}; expected a section [{section}]")
     body[name] = value
+
+
+def _remove(document: dict[str, Any], section: str, name: str) -> None:
+    body = document.get(section)
+    if not isinstance(body, dict) or name not in body:
+        known = ", ".join(body) if isinstance(body, dict) else "none"
+        raise ConfigError(f"--set {section}.{name}= removes that key, but [{section}] sets {known}; drop it")
+    del body[name]
 
 
 def to_document(config: Config) -> dict[str, dict[str, Any]]:
