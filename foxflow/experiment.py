@@ -295,7 +295,7 @@ def write(
             "state_gap": max((r.state_gap for r in results if not math.isnan(r.state_gap)), default=None),
             "folds_that_learned": sum(r.has_learned for r in walk),
             "forecasters": scored.forecasters.to_dicts() if scored.forecasters is not None else None,
-            "folds": [_fold_summary(r) for r in walk],
+            "folds": [_fold_summary(r, scored.thresholds.get(r.fold.number)) for r in walk],
             "provenance": {
                 "config": document,
                 "code_sha256": provenance.code_sha256(config.model.name),
@@ -342,7 +342,7 @@ def _forget(results: list[FoldResult]) -> None:
             folder.rmdir()
 
 
-def _fold_summary(result: FoldResult) -> dict[str, Any]:
+def _fold_summary(result: FoldResult, thresholds: signals.Thresholds | None) -> dict[str, Any]:
     return {
         "fold": result.fold.number,
         "cut": bars.instant(result.cut),
@@ -356,6 +356,7 @@ def _fold_summary(result: FoldResult) -> dict[str, Any]:
         "best_epoch": result.best_epoch,
         "has_learned": result.has_learned,
         "state_gap": result.state_gap,
+        "thresholds": None if thresholds is None else dataclasses.asdict(thresholds),
         "seconds": result.seconds,
         "history": [dataclasses.asdict(e) for e in result.history],
     }

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from foxflow import bars, endings, labels, portfolio, state, volatility
+from foxflow import bars, endings, labels, portfolio, signals, state, volatility
 from foxflow.config import Config
 from foxflow.market import Market
 from foxflow.scoring.forecasts import by_age, calibration, judged, overlap, rolling_ic, with_references
@@ -32,7 +32,8 @@ class Score:
     `outcomes`: `training.FORECAST_SCHEMA`, `label` and `label_end` (null where not known yet). `book.equity` also has
     `baseline`, the baseline's equity, and `equity_seed_K` of every further seed, where there are any.
     `sessions`: the last of each of those in each session (`per_session`). `forecasters`: how a volatility forecast
-    ranks (`volatility.score`), None for other labels; `endings`: `endings.ENDING_SCHEMA`.
+    ranks (`volatility.score`), None for other labels; `endings`: `endings.ENDING_SCHEMA`; `thresholds`: of each fold by
+    number, where they are chosen.
     """
 
     outcomes: pl.DataFrame
@@ -41,6 +42,7 @@ class Score:
     metrics: dict[str, Any]
     forecasters: pl.DataFrame | None
     endings: pl.DataFrame
+    thresholds: Mapping[int, signals.Thresholds]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def score(
     if labels.find(config.label.name).values == "log volatility":
         streams = {config.model.name: [r for r in results if not r.fold.is_final], **others}
         forecasters = volatility.score(pulled, streams, horizon=config.label.horizon, bar=config.data.bar)
-    return Score(first.outcomes, book, sessions, found, forecasters, ends)
+    return Score(first.outcomes, book, sessions, found, forecasters, ends, plan.thresholds)
 
 
 def _judge(config: Config, pulled: Market, results: Sequence[FoldResult]) -> _Judged:

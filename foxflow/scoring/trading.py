@@ -1,6 +1,6 @@
 """From a stream of forecasts to decisions, and from those to a book."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -13,12 +13,16 @@ from foxflow.training import FoldResult
 
 @dataclass(frozen=True)
 class Plan:
-    """What a stream of forecasts decides: forecasts, positions (`signals.POSITION_SCHEMA`), endings, bars traded."""
+    """What a stream of forecasts decides: forecasts, positions (`signals.POSITION_SCHEMA`), endings, bars traded.
+
+    `thresholds`: of each fold by number, where they are chosen (`signals.choose`), else empty.
+    """
 
     forecasts: pl.DataFrame
     positions: pl.DataFrame
     endings: pl.DataFrame
     bars: pl.DataFrame
+    thresholds: Mapping[int, signals.Thresholds]
 
 
 def decide(config: Config, pulled: Market, results: Sequence[FoldResult]) -> Plan:
@@ -29,14 +33,17 @@ def decide(config: Config, pulled: Market, results: Sequence[FoldResult]) -> Pla
         adjusted, pulled.universe, symbols=symbols, ended=config.data.ended, calendar=config.data.calendar
     )
     exits = endings.exits(symbols, pulled.universe, times=endings.bar_times(adjusted))
+    thresholds = signals.choose(results, config, bars=adjusted)
     positions = signals.positions(
         forecasts,
         strategy=config.strategy,
         horizon=config.label.horizon,
         values=labels.find(config.label.name).values,
         exits=pl.concat([exits, endings.exits_of(ends)]),
+        thresholds=thresholds,
+        bars=adjusted,
     )
-    return Plan(forecasts, positions, ends, adjusted.filter(pl.col("symbol").is_in(symbols)))
+    return Plan(forecasts, positions, ends, adjusted.filter(pl.col("symbol").is_in(symbols)), thresholds)
 
 
 def trade(config: Config, pulled: Market, plan: Plan) -> portfolio.Book:
