@@ -1,5 +1,7 @@
 """Samples: features, label and weight per (symbol, ts), as contiguous arrays a model can read."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -234,6 +236,17 @@ def _series(symbol: str, rows: pl.DataFrame, feature_names: Sequence[str]) -> Se
         label_end=end.to_numpy(),
         weight=np.zeros(len(rows)),
     )
+
+
+def sha256(data: Dataset) -> bytes:
+    """Return the sha256 over what the features and the label are, and over all arrays of every series."""
+    head = json.dumps([data.feature_names, data.label_name, data.horizon, data.lookback])
+    digest = hashlib.sha256(head.encode())
+    for series in data.series:
+        digest.update(f"{series.symbol} {series.features.shape}".encode())
+        for name in _ARRAYS:
+            digest.update(np.ascontiguousarray(getattr(series, name)).data)
+    return digest.digest()
 
 
 def bar_times(data: Dataset) -> Times:

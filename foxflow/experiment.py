@@ -298,7 +298,7 @@ def write(
             "folds": [_fold_summary(r, scored.thresholds.get(r.fold.number)) for r in walk],
             "provenance": {
                 "config": document,
-                "code_sha256": provenance.code_sha256(config.model.name),
+                "code_sha256": provenance.code_sha256(registry.package(config.model.name)),
                 "versions": provenance.versions(*registry.distribution(config.model.name)),
                 "bars_sha256": scored.metrics["bars_sha256"],
             },

@@ -1,34 +1,130 @@
-"""Which code and which versions a result came from."""
+"""Which code, which versions and which processor a result came from."""
 
-import ast
-import contextlib
 import hashlib
+import importlib.util
 import platform
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, version
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+
+_IMPORT = re.compile(rb"^[ \t]*(?:from[ \t]+(\w+)|import[ \t]+(\w[\w., \t]*))", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a plugin runs: `versions` of Python and of every installed distribution, and the `sources` of loose code.
+
+    Loose is what lies outside the folders of installed distributions: foxflow and plugins under development, whose
+    version says nothing of their content. `roots` are the folders and files that were read.
+    """
+
+    versions: str
+    sources: str
+    roots: tuple[tuple[str, Path], ...]
+
+    @property
+    def sha256(self) -> str:
+        """The digest over both."""
+        return hashlib.sha256(f"{self.versions} {self.sources}".encode()).hexdigest()
+
+    def is_as_it_was(self) -> bool:
+        """Whether the sources on disk are those that were read."""
+        return _sources(self.roots) == self.sources
+
+
+def code_of(package: str) -> Code:
+    """Return the code that a top-level package or module runs, as it lies on disk now.
+
+    Read are foxflow, the package, and whatever loose code they import, wherever in their files that is written.
+    """
+    roots = tuple(_reachable("foxflow", package))
+    digest = hashlib.sha256(f"{package} {sys.version} {platform.machine()}".encode())
+    for folder in _installed():
+        for record in sorted(folder.glob("*.dist-info/RECORD")):
+            digest.update(record.parent.name.encode() + b"\0" + record.read_bytes())
+    return Code(digest.hexdigest(), _sources(roots), roots)
 
 
 @cache
-def code_sha256(plugin: str) -> str:
-    """Return the sha256 over Python, every installed distribution and the source of loose packages and modules.
+def code_sha256(package: str) -> str:
+    """Return the digest of `code_of`; the answer holds for this process, which runs what it has loaded.
 
-    Loose is what is loaded from outside the folders of installed distributions: foxflow and plugins under development,
-    whose version says nothing of their content. Ask once the plugin is loaded; the answer holds for this process, which
-    runs what it has loaded, whatever becomes of the files.
+    Ask once the package is loaded, whatever becomes of the files after.
     """
-    digest = hashlib.sha256(f"{plugin} {sys.version} {platform.machine()}".encode())
-    installed = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    for folder in sorted(installed):
-        for record in sorted(folder.glob("*.dist-info/RECORD")):
-            digest.update(record.parent.name.encode() + b"\0" + record.read_bytes())
-    for name, file in _loose_files([*installed, Path(sysconfig.get_path("stdlib"))]):
-        digest.update(name.encode() + b"\0" + file.read_bytes())
+    return code_of(package).sha256
+
+
+@cache
+def processor() -> str:
+    """Return the processor's name, and those of the NVIDIA GPUs: other ones round sums in another way."""
+    cpu, gpus = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia/gpus")
+    text = cpu.read_text("utf-8", errors="replace") if cpu.is_file() else ""
+    name = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    found = sorted(p.read_text("utf-8").partition("\n")[0] for p in gpus.glob("*/information"))
+    return "; ".join([name[1] if name else platform.processor(), *found])
+
+
+def _installed() -> list[Path]:
+    return sorted({Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
+
+
+def _reachable(*packages: str, but: frozenset[str] = frozenset()) -> Iterator[tuple[str, Path]]:
+    """Yield name and root of packages and of all loose code that they import, each once and `but` for some."""
+    outside = [*_installed(), Path(sysconfig.get_path("stdlib"))]
+    waiting, seen = list(packages), set(but)
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name in sys.stdlib_module_names:
+            continue
+        seen.add(name)
+        for root in _roots(name):
+            if root.exists() and not any(root.is_relative_to(folder) for folder in outside):
+                yield name, root
+                for file in _files(root):
+                    if file.suffix == ".py":
+                        waiting += _imported(file.read_bytes())
+
+
+def _imported(source: bytes) -> Iterator[str]:
+    """Yield the top-level names that a module's text imports, in functions too."""
+    for one, several in _IMPORT.findall(source):
+        for name in (one or several).decode().split(","):
+            yield name.strip().partition(".")[0].partition(" ")[0]
+
+
+def _roots(name: str) -> list[Path]:
+    """Return the folders of a top-level package, or the file of a module; nothing is imported."""
+    module = sys.modules.get(name)
+    if module is not None:
+        folders, file = list(getattr(module, "__path__", ())), getattr(module, "__file__", None)
+    else:
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        folders, file = (list(spec.submodule_search_locations or ()), spec.origin) if spec else ([], None)
+    return [Path(f) for f in folders or ([file] if file else [])]
+
+
+def _files(root: Path) -> list[Path]:
+    return [root] if root.is_file() else sorted(f for f in root.rglob("*") if f.is_file() and f.suffix != ".pyc")
+
+
+def _sources(roots: tuple[tuple[str, Path], ...]) -> str:
+    digest = hashlib.sha256()
+    for name, root in sorted(roots):
+        for file in _files(root):
+            try:
+                content = file.read_bytes()
+            except FileNotFoundError:
+                # Gone since it was listed, as an editor's temporary file: it changes the digest all the same.
+                content = b"\0"
+            digest.update(f"{name}/{file.relative_to(root.parent)}\0".encode() + content)
     return digest.hexdigest()
 
 
@@ -36,21 +132,6 @@ def versions(*more: str) -> dict[str, str]:
     """Return the versions of Python and of the distributions that decide a result, with those of `more`."""
     names = sorted({"foxflow", "numpy", "polars", "duckdb", "vectorbt", *more})
     return {"python": platform.python_version(), **{name: version(name) for name in names}}
-
-
-def _loose_files(installed: list[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the files of loose top-level packages and modules, with their names beneath the package."""
-    for name in sorted({name.partition(".")[0] for name in sys.modules} - {"__main__", "__mp_main__"}):
-        for root in _roots(sys.modules.get(name)):
-            if root.exists() and not any(root.is_relative_to(folder) for folder in installed):
-                yield from _files(name, root)
-
-
-def _roots(module: ModuleType | None) -> list[Path]:
-    """Return the folders of a package, or the file of a module."""
-    folders = [Path(path) for path in getattr(module, "__path__", ())]
-    file = getattr(module, "__file__", None)
-    return folders or ([Path(file)] if file else [])
 
 
 @cache
@@ -61,52 +142,9 @@ def plugin_source(point: EntryPoint) -> dict[str, str | None]:
     has loaded: the same plugin has the same digest in a notebook, a flow and the command line. None where the package
     is installed, whose version says what it holds. Ask before the plugin is run; the answer holds for this process.
     """
-    found = _imported(point.module.partition(".")[0], frozenset())
+    roots = tuple(_reachable(point.module.partition(".")[0], but=frozenset({"foxflow"})))
     return {
         "distribution": point.dist.name if point.dist else None,
         "version": point.dist.version if point.dist else None,
-        "sha256": _digest(sorted(found.items())) if found else None,
+        "sha256": _sources(roots) if roots else None,
     }
-
-
-def _imported(package: str, above: frozenset[str]) -> dict[str, Path]:
-    """Return the source files of a loose package and of the loose packages it imports, by name beneath the package."""
-    spec = None if package in above or package == "foxflow" else find_spec(package)
-    roots = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    if spec and not roots and spec.has_location and spec.origin:
-        roots = [Path(spec.origin)]
-    settled = [Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")]
-    found: dict[str, Path] = {}
-    for root in roots:
-        if any(root.is_relative_to(folder) for folder in settled):
-            continue
-        found |= dict(_files(package, root))
-    names = {name for file in found.values() if file.suffix == ".py" for name in _imports(file)}
-    above |= {package}
-    for name in sorted(names - above):
-        found |= _imported(name, above)
-    return found
-
-
-def _files(package: str, root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a package's folder, or a module's own, with their names beneath the package."""
-    files = [root] if root.is_file() else sorted(f for f in root.rglob("*") if f.is_file())
-    yield from ((f"{package}/{f.relative_to(root.parent)}", f) for f in files if f.suffix != ".pyc")
-
-
-def _imports(file: Path) -> Iterator[str]:
-    """Yield the top-level packages that a source file imports anywhere."""
-    # A template of source need not be source.
-    with contextlib.suppress(SyntaxError):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
-
-
-def _digest(files: list[tuple[str, Path]]) -> str:
-    digest = hashlib.sha256()
-    for name, file in files:
-        digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()

@@ -83,6 +83,12 @@ def load(name: str) -> "type[Model]":
     return cast("type[Model]", find(MODELS, name))
 
 
+def package(name: str) -> str:
+    """Return the top-level package that holds the model plugin of that name, or the name where none is installed."""
+    point = installed().get(name)
+    return point.module.partition(".")[0] if point is not None else name
+
+
 def build(name: str, options: Mapping[str, object]) -> "Model":
     """Return the model plugin of that name with its options checked against its own `Parameters`."""
     return cast("Model", build_plugin(MODELS, name, options, section="model"))

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -21,24 +22,34 @@ FORECAST_SCHEMA = pl.Schema({"symbol": pl.String(), "ts": TS, "fold": pl.Int32()
 
 
 @dataclass(frozen=True)
-class FoldResult:
-    """A fit and its out-of-sample forecasts.
+class Recipe:
+    """What is fitted: a plugin, its options, the config seed and the clip of scaled features."""
 
-    `rows`: training rows per symbol. `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
-    `members`: the symbols that are members at a bar of the test span, as known then; None without a universe table.
+    model: str
+    options: Mapping[str, object]
+    seed: int
+    clip: float
+
+
+def fit_seed(seed: int, cut: int) -> int:
+    """Return the seed of the fit with that cut: 63 bits of sha256 over both."""
+    digest = hashlib.sha256(f"foxflow {seed} {cut}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a fit gives beside its model.
+
+    `rows`: training rows per symbol.
     `residual_variance`: mean squared forecast error over the validation tail, in squared label units.
     `validation`: forecasts and outcomes of the validation tail (`VALIDATION_SCHEMA`), known at the cut.
     `train_end`, `valid_end`: the newest label_end of a training and of a validation row; `scaler_span`: the first and
     last ts of the rows that the scaler was fitted on; all int64 us.
-    `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
     `state_gap`: how far a re-warmed state's forecasts lie from a carried one's (`state.gap`).
     """
 
-    fold: Fold
-    forecasts: pl.DataFrame
     rows: Mapping[str, int]
-    entered: Mapping[str, int]
-    members: tuple[str, ...] | None
     history: tuple[Epoch, ...]
     best_epoch: int
     residual_variance: float
@@ -49,8 +60,29 @@ class FoldResult:
     scaler_span: tuple[int, int]
     warmup_bars: int
     state_gap: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldResult(Fit):
+    """A fit and its out-of-sample forecasts.
+
+    `entered`: test bars forecast per symbol, 0 for one that is not warm yet.
+    `members`: the symbols that are members at a bar of the test span, as known then; None without a universe table.
+    `seconds`: what it took when it was computed.
+    `checkpoints`: where the fit would have gone on after an interruption; no longer needed once the run is written.
+    `source`: whether it was computed now, forecast now by a fit that was kept, or kept whole; `key`: what names it in
+    the cache, None where none is used; `note`: what was wrong with what was kept, empty where nothing was.
+    """
+
+    fold: Fold
+    forecasts: pl.DataFrame
+    entered: Mapping[str, int]
+    members: tuple[str, ...] | None
     seconds: float
     checkpoints: Path | None
+    source: Literal["computed", "cached fit", "cached"] = "computed"
+    key: str | None = None
+    note: str = ""
 
     @property
     def cut(self) -> int:
