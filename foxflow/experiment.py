@@ -50,8 +50,9 @@ from foxflow.scratch import scratch
 from foxflow.training import FoldProgress, FoldResult, Recipe, SamplesAsOf
 from foxflow.universe import EVERYTHING, Universe
 
-# Under the home folder: unfinished fits.
+# Under the home folder: unfinished fits, and folds that were computed before.
 FITS = "fits"
+FOLDS = "folds"
 FITS_KEPT_DAYS = 30
 
 Stage = Callable[[str], None]
@@ -131,13 +132,14 @@ def retrain(
     seed: int | None = None,
     folder: Path | None = None,
     checkpoints: Path | None = None,
+    kept: Path | None = None,
     progress: FoldProgress | None = None,
 ) -> list[FoldResult]:
     """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
 
     `as_of`: what each fold sees, where bars have been corrected. `model`: another plugin on the same folds, with its
     own defaults. `seed`: another than the config's first. `checkpoints`: where an interrupted run left its fits, to go
-    on from there.
+    on from there. `kept`: where folds that were computed before are, None to compute all.
     """
     if checkpoints is not None:
         _forget_old(checkpoints)
@@ -159,6 +161,7 @@ def retrain(
         as_of=as_of,
         folder=folder,
         checkpoints=checkpoints,
+        kept=kept,
         progress=progress,
     )
 
@@ -186,13 +189,14 @@ def retrain_all(
     as_of: SamplesAsOf | None = None,
     folder: Path,
     checkpoints: Path,
+    kept: Path | None = None,
     progress: FoldProgress | None = None,
 ) -> Fits:
     """Return the fits of every seed and of the baseline, which a model is printed beside but never beside itself.
 
     Parameters are those of `retrain`.
     """
-    again = partial(retrain, config, data, as_of=as_of)
+    again = partial(retrain, config, data, as_of=as_of, kept=kept)
     first = again(folder=folder, checkpoints=checkpoints, progress=progress)
     seed = config.experiment.seed
     others = [
@@ -210,10 +214,17 @@ class Result:
     summary: dict[str, Any]
 
 
-def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress: FoldProgress | None = None) -> Result:
-    """Return the result of the whole experiment.
+def run(
+    config: Config,
+    folder: Path,
+    *,
+    cached: bool = True,
+    stage: Stage = lambda _: None,
+    progress: FoldProgress | None = None,
+) -> Result:
+    """Return the result of the whole experiment; without `cached`, every fold and the release are computed anew.
 
-    Where it fails or is interrupted nothing is left behind but `fits/`, from which the same run goes on.
+    Where it fails or is interrupted nothing is left behind but `fits/` and `folds/`, from which the same run goes on.
     """
     started = time.monotonic()
     require_runnable(config)
@@ -224,7 +235,13 @@ def run(config: Config, folder: Path, *, stage: Stage = lambda _: None, progress
         as_of = samples_as_of(config, pulled, data)
         stage("retrain")
         fits = retrain_all(
-            config, data, as_of=as_of, folder=work / "model", checkpoints=folder / FITS, progress=progress
+            config,
+            data,
+            as_of=as_of,
+            folder=work / "model",
+            checkpoints=folder / FITS,
+            kept=folder / FOLDS if cached else None,
+            progress=progress,
         )
         stage("score")
         scored = scoring.score(config, pulled, fits.seeds, fits.baselines)
@@ -241,14 +258,22 @@ def build_release(
 
     `data` are the samples that the final fit saw.
     Built in a process of one thread, as the fit was: forecasts, and with them the release, are then the same bits on
-    any machine of one kind.
+    any machine of one kind. One that was made of the same fit before is taken where it is whole.
     """
+    into = folder / "releases" / config.experiment.name
+    named = release.name_of(results[-1], data, since=results[0].fold.test_start, config=to_document(config))
+    found = None if named is None else release.read(folder / FOLDS, named, into=into)
+    if found is not None:
+        return found
     with processes.workers(1) as pool:
-        return pool.submit(_build_release, config, data, results, model_folder, folder).result()
+        made = pool.submit(_build_release, config, data, results, model_folder, into).result()
+    if named is not None:
+        release.keep(folder / FOLDS, named, made)
+    return made
 
 
 def _build_release(
-    config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, folder: Path
+    config: Config, data: Dataset, results: list[FoldResult], model_folder: Path, into: Path
 ) -> release.Release:
     model = registry.build(config.model.name, config.model.options)
     with plugin_call(config.model.name, "load"):
@@ -260,7 +285,7 @@ def _build_release(
         since=results[0].fold.test_start,
         checkpoint=model_folder,
         config=to_document(config),
-        folder=folder / "releases" / config.experiment.name,
+        folder=into,
     )
 
 
@@ -358,6 +383,8 @@ def _fold_summary(result: FoldResult, thresholds: signals.Thresholds | None) -> 
         "state_gap": result.state_gap,
         "thresholds": None if thresholds is None else dataclasses.asdict(thresholds),
         "seconds": result.seconds,
+        "source": result.source,
+        "source_note": result.note,
         "history": [dataclasses.asdict(e) for e in result.history],
     }
 

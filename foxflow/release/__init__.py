@@ -15,10 +15,22 @@ from foxflow.errors import DataError, plugin_call
 from foxflow.model import CHECKPOINT, Fitted
 from foxflow.release import bundle, graphs, parity
 from foxflow.release.bundle import Release, find, list_releases, load, verify
+from foxflow.release.kept import keep, name_of, read
 from foxflow.release.parity import Graph, Singles, require_runtime
 from foxflow.training import FoldResult
 
-__all__ = ["Release", "build", "find", "list_releases", "load", "require_runtime", "verify"]
+__all__ = [
+    "Release",
+    "build",
+    "find",
+    "keep",
+    "list_releases",
+    "load",
+    "name_of",
+    "read",
+    "require_runtime",
+    "verify",
+]
 
 GOLDEN_BARS = 256
 
