@@ -118,6 +118,10 @@ def session_closes(calendar: str, start: date, end: date) -> pl.DataFrame:
     return sessions(calendar, start, end).select("session", ts="close")
 
 
+# To make a calendar takes as long for a month as for these years, which most reads share.
+_USUAL = (date(1999, 12, 1), date(2025, 12, 31))
+
+
 @cache
 def sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
     """Return the sessions of an exchange from `start` to `end`: when each begins, breaks for lunch and ends.
@@ -131,6 +135,16 @@ def sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
 
     Source: the `exchange_calendars` package; half days close early there too.
     """
+    try:
+        whole = _sessions(calendar, min(start, _USUAL[0]), max(end, _USUAL[1]))
+    except DataError:
+        # Some calendars begin or end within these years.
+        whole = _sessions(calendar, start, end)
+    return whole.filter(pl.col("session").is_between(start, end))
+
+
+@cache
+def _sessions(calendar: str, start: date, end: date) -> pl.DataFrame:
     found = exchange(calendar, start, end)
     table = found.schedule
     instants = {

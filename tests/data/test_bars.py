@@ -194,3 +194,11 @@ def test_bars_are_named_by_their_values_in_whatever_order_they_come() -> None:
     assert len({digest, bars.sha256(some.head(5)), bars.sha256(some.with_columns(close=pl.col("close") + 1e-12))}) == 3
     unknown = some.with_columns(volume=pl.lit(None, pl.Float64))
     assert bars.sha256(unknown) not in (digest, bars.sha256(some.with_columns(volume=0.0)))
+
+
+@pytest.mark.parametrize(
+    ("calendar", "start", "end"),
+    [("XNYS", date(2010, 6, 1), date(2026, 6, 1)), ("XTKS", date(1990, 1, 1), date(1990, 6, 1)), ("ASEX", date(2020, 1, 1), date(2020, 3, 1))],
+)  # fmt: skip
+def test_sessions_are_those_of_a_calendar_made_for_their_own_days(calendar: str, start: date, end: date) -> None:
+    assert bars.sessions(calendar, start, end).equals(bars._sessions(calendar, start, end))
