@@ -6,6 +6,7 @@ time write the same, and whose stays does not matter.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -33,9 +34,9 @@ def write(folder: Path, key: str, files: Mapping[str, bytes]) -> None:
             (folder / key).rename(old)
         try:
             new.rename(folder / key)
-        except OSError:
+        except OSError as e:
             # Another run has written the same in the meantime.
-            if not (folder / key).is_dir():
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
 
 
