@@ -290,13 +290,7 @@ def _build_release(
 
 
 def write(
-    config: Config,
-    folder: Path,
-    fits: Fits,
-    scored: Score,
-    bundle: release.Release,
-    *,
-    seconds: float,
+    config: Config, folder: Path, fits: Fits, scored: Score, bundle: release.Release, *, seconds: float
 ) -> Result:
     """Return the result after writing `runs/<run_id>/`: config, frames, summary and report, by one rename."""
     document = to_document(config)

@@ -31,9 +31,11 @@ def build_dataset(settings: Config, pulled: Market) -> Dataset:
 
 
 @task(cache_policy=NO_CACHE)
-def retrain(settings: Config, data: Dataset, as_of: SamplesAsOf, folder: Path, checkpoints: Path) -> Fits:
+def retrain(settings: Config, data: Dataset, as_of: SamplesAsOf, folder: Path, home: Path) -> Fits:
     """Return the fits of every seed and of the baseline; the final fit is saved in `folder`."""
-    return experiment.retrain_all(settings, data, as_of=as_of, folder=folder, checkpoints=checkpoints)
+    return experiment.retrain_all(
+        settings, data, as_of=as_of, folder=folder, checkpoints=home / experiment.FITS, kept=home / experiment.FOLDS
+    )
 
 
 @task(cache_policy=NO_CACHE)
@@ -90,7 +92,7 @@ def backtest(
         pulled = pull_market(settings, folder)
         data = build_dataset(settings, pulled)
         as_of = experiment.samples_as_of(settings, pulled, data)
-        fits = retrain(settings, data, as_of, work / "model", folder / experiment.FITS)
+        fits = retrain(settings, data, as_of, work / "model", folder)
         scored = score(settings, pulled, fits)
         bundle = build_release(settings, as_of(fits.released[-1].cut), fits.released, work / "model", folder)
         result = write(settings, folder, fits, scored, bundle, seconds=time.monotonic() - started)

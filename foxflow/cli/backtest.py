@@ -23,6 +23,7 @@ from foxflow.errors import ConfigError
 @with_out
 @with_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--no-cache", is_flag=True, help="Compute every fold anew, whatever was computed before.")
 def backtest(
     config: str,
     model: str | None,
@@ -31,6 +32,7 @@ def backtest(
     out: Path | None,
     as_json: bool,
     quiet: bool,
+    no_cache: bool,
 ) -> None:
     """Retrain fold by fold, forecast out of sample, score after costs; write a report and a release.
 
@@ -51,7 +53,12 @@ def backtest(
     settings = configs.load(config, overrides=overrides, model=model)
     again = "the same command again goes on from the last epoch of every fit"
     with interruptible(again), FoldBars(quiet=quiet or as_json) as view:
-        result = experiment.run(settings, experiment.home(out), stage=view.stage, progress=view.progress)
+        result = experiment.run(
+            settings, experiment.home(out), cached=not no_cache, stage=view.stage, progress=view.progress
+        )
+    for fold in result.summary["folds"]:
+        if fold["source_note"]:
+            click.echo(f"fold {fold['fold']}: {fold['source_note']}", err=True)
     if as_json:
         print_json(result.summary)
     else:
