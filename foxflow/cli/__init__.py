@@ -4,6 +4,7 @@ import signal
 import sys
 
 from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
+    audit,
     backtest,
     bars,
     check,

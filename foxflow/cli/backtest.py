@@ -1,6 +1,7 @@
 """`foxflow backtest`, and the table it prints."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,7 @@ def backtest(
     from foxflow import experiment
     from foxflow.progress import FoldBars
 
-    overrides = list(assignments)
-    if symbols is not None:
-        chosen = [s.strip() for s in symbols.split(",") if s.strip()]
-        if not chosen:
-            raise ConfigError(
-                f"--symbols {symbols!r} names no symbol; expected names separated by commas, as in AAPL,IBM"
-            )
-        overrides.append(f"data.symbols={json.dumps(chosen)}")
-    settings = configs.load(config, overrides=overrides, model=model)
+    settings = configs.load(config, overrides=with_symbols(assignments, symbols), model=model)
     again = "the same command again goes on from the last epoch of every fit"
     with interruptible(again), FoldBars(quiet=quiet or as_json) as view:
         result = experiment.run(
@@ -63,6 +56,16 @@ def backtest(
         print_json(result.summary)
     else:
         print_summary(result.summary)
+
+
+def with_symbols(assignments: Sequence[str], symbols: str | None) -> list[str]:
+    """Return the overrides of a config, those that --symbols says among them."""
+    if symbols is None:
+        return list(assignments)
+    chosen = [s.strip() for s in symbols.split(",") if s.strip()]
+    if not chosen:
+        raise ConfigError(f"--symbols {symbols!r} names no symbol; expected names separated by commas, as in AAPL,IBM")
+    return [*assignments, f"data.symbols={json.dumps(chosen)}"]
 
 
 def print_summary(summary: dict[str, Any]) -> None:

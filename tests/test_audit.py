@@ -1,0 +1,230 @@
+"""A sound pipeline is accused of nothing, and the proof of its folds says what the bars' own times say."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from audit_samples import daily, experiment, quarter_hours, splits_of, stored, volatility
+from click.testing import CliRunner
+
+from foxflow import audit, bars, market, scoring
+from foxflow.audit import folds, models, samples
+from foxflow.cli import app
+from foxflow.config import Config
+from foxflow.errors import LeakageError
+from foxflow.training import FoldResult
+
+ATTACKED = (
+    "stored bars", "features", "label", "folds", "scaler", "model 'ridge'", "graph", "positions", "fills",
+)  # fmt: skip
+
+
+def walked(config: Config, store: Path) -> tuple[market.Market, samples.Dataset, list[FoldResult]]:
+    """Return the market of an experiment, its samples, and the results of all its folds."""
+    pulled = market.pull(config, store)
+    data = samples.build(config, pulled.first)
+    return pulled, data, [models.fit(config, data, fold).result for fold in folds.walk(config, data)]
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = daily(5, n_bars=220)
+    return stored(tmp_path_factory.mktemp("days"), rows, events=splits_of(rows))
+
+
+def returns(horizon: int) -> Callable[[], Config]:
+    hold = {"hold": "tranches"} if horizon > 1 else {}
+    return lambda: experiment(label={"horizon": horizon}, strategy=hold)
+
+
+def hourly(horizon: int) -> Callable[[], Config]:
+    hold = {"hold": "refresh"} if horizon > 1 else {}
+    hours = {"bar": "1h", "stored_bar": "15m"}
+    return lambda: experiment(data=hours, label={"horizon": horizon}, strategy=hold)
+
+
+KINDS = [returns(1), returns(5), volatility, hourly(1), hourly(5)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sound_pipeline_is_accused_of_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
+    monkeypatch.setattr("foxflow.audit.samples.FULL_MOMENTS", 8)
+    monkeypatch.setattr("foxflow.audit.FULL_CUTS", 4)
+    config = KINDS[seed % len(KINDS)]()
+    if config.data.bar == "1d":
+        rows = daily(seed, n_bars=200)
+        store = stored(tmp_path, rows, events=splits_of(rows, at=100 + seed))
+    else:
+        store = stored(tmp_path, quarter_hours(seed, n_days=26), bar="15m")
+    found = audit.full(config, store)
+    targets = " ".join(f"{c.attack} {c.target}" for c in found.checks)
+    assert [a for a in ATTACKED if a not in targets] == []
+    assert all(c.n > 0 for c in found.checks)
+
+
+def test_the_quick_audit_is_of_everything_before_a_fit(days: Path) -> None:
+    config = experiment()
+    pulled = market.pull(config, days)
+    data = samples.build(config, pulled.first)
+    found = audit.quick(config, pulled, data)
+    assert {"features return_1, volatility_5, range_position, volume_ratio", "scaler and training data"} <= {
+        c.target for c in found.checks
+    }
+    assert found.to_dict()["passed"] is True
+    assert json.loads(json.dumps(found.to_dict()))["checks"][0]["attack"] == "samples of the bars"
+
+
+def test_samples_that_are_not_those_of_the_bars_are_refused(days: Path) -> None:
+    config = experiment()
+    pulled = market.pull(config, days)
+    data = samples.build(config, pulled.first)
+    bent = data.series[1].features.copy()
+    bent[100, 2] += 1e-9
+    other = replace(data, series=(data.series[0], replace(data.series[1], features=bent), data.series[2]))
+    with pytest.raises(LeakageError, match="the features of BBB at 2020-05-27T20:00:00Z"):
+        audit.quick(config, pulled, other)
+
+
+def test_the_proof_of_each_fold_is_what_the_bars_times_say(days: Path) -> None:
+    config = experiment(label={"horizon": 3}, strategy={"hold": "refresh"})
+    pulled, data, results = walked(config, days)
+    times = pulled.first["ts"].unique().sort()
+    proof = audit.prove(config, data, results)
+    assert len(proof) == 2
+    # 120 bar times before the first test, a fifth of them validation, an embargo of 2: bar 96 starts validation, so
+    # the newest training label ends at bar 93, of a row 4 bars before it. Features read 21 bars.
+    iso = [bars.iso(t) for t in times]
+    assert proof[0] == {
+        "train_label_end": iso[93],
+        "valid_label_end": iso[117],
+        "valid_start": iso[96],
+        "embargo_bars": 2,
+        "scaler_first_ts": iso[20],
+        "scaler_last_ts": iso[89],
+        "first_forecast_ts": iso[120],
+    }
+
+
+def test_a_model_scored_before_its_own_cut_raises(days: Path) -> None:
+    config = experiment()
+    _, data, results = walked(config, days)
+    audit.require_after_cut(results, model="ridge")
+    early = replace(results[1], fold=replace(results[1].fold, valid_limit=int(results[1].fold.test_start)))
+    with pytest.raises(LeakageError) as caught:
+        audit.require_after_cut([results[0], early], model="ridge")
+    assert "model 'ridge', fold 1: a forecast of AAA at 2020-09-18T20:00:00Z is scored" in str(caught.value)
+    with pytest.raises(LeakageError, match="model 'ridge', fold 1"):
+        audit.prove(config, data, [results[0], early])
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("train_end", "fold 0 has a training label that ends at"),
+        ("valid_end", "fold 0 has a validation label that ends at"),
+        ("scaler_span", "fold 0 "),
+    ],
+)
+def test_a_fold_whose_facts_break_its_split_is_refused(days: Path, field: str, words: str) -> None:
+    config = experiment()
+    _, data, results = walked(config, days)
+    late = int(results[0].fold.test_start)
+    wrong = replace(results[0], **{field: (0, late) if field == "scaler_span" else late})  # type: ignore[arg-type]
+    with pytest.raises(LeakageError, match=words):
+        audit.prove(config, data, [wrong])
+
+
+def test_the_timeline_of_one_forecast_is_that_of_the_bars(days: Path) -> None:
+    config = experiment()
+    pulled, _, results = walked(config, days)
+    book = scoring.score(config, pulled, results, {}).book
+    found = audit.timeline(config, pulled, results, book)
+    own = [bars.iso(t) for t in pulled.first.filter(symbol="AAA")["ts"]]
+    assert (found["symbol"], found["fold"], found["first_bar_ts"]) == ("AAA", 0, own[0])
+    assert (found["cut"], found["train_label_end"]) == (own[117], own[93])
+    assert (found["data_cut"], found["decision_ts"], found["order_ts"]) == (own[120], own[120], own[120])
+    assert (found["fill_ts"], found["label_end"]) == (own[121], own[122])
+    assert found["exit_ts"] is None or found["exit_ts"] > found["fill_ts"]
+    opened = pulled.first.filter(symbol="AAA")["open"][121]
+    assert found["fill_price"] == pytest.approx(opened, rel=3e-4)
+    assert audit.require_fills(config, pulled, book).n == len(book.fills)
+
+
+def test_a_fill_at_another_price_is_refused(days: Path) -> None:
+    config = experiment()
+    pulled, _, results = walked(config, days)
+    book = scoring.score(config, pulled, results, {}).book
+    dearer = replace(book, fills=book.fills.with_columns(pl.col("price") * 1.0001))
+    with pytest.raises(LeakageError, match="the fill of AAA in the bar at 2020-06-25T20:00:00Z"):
+        audit.require_fills(config, pulled, dearer)
+    undecided = replace(book, held=book.held.with_columns(position=None))
+    with pytest.raises(LeakageError, match="has no decision before it"):
+        audit.require_fills(config, pulled, undecided)
+
+
+def test_moments_lie_in_the_warm_up_between_and_before_the_last_bar() -> None:
+    config, rows = experiment(), daily(1, n_bars=120)
+    times = rows["ts"].unique().sort().dt.timestamp("us").to_list()
+    when = samples.moments(config, rows, full=True)
+    # Half of the lookback of 20 bars into the first symbol, and into the one that starts 40 bars later.
+    assert {times[10], times[50], times[118]} <= set(when)
+    assert when == sorted(when)
+    assert times[119] not in when
+    assert len(samples.moments(config, rows, full=False)) <= 6
+
+
+def test_a_large_market_is_attacked_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = daily(1, n_bars=300, symbols=tuple(f"S{i:02d}" for i in range(40)))
+    monkeypatch.setattr(samples, "MOST_BARS", 100)
+    part = samples.few(rows)
+    assert part["symbol"].n_unique() == samples.MOST_SYMBOLS
+    assert part["ts"].n_unique() == 100
+    assert part["ts"].min() == rows["ts"].min()
+    small = daily(1, n_bars=90)
+    assert samples.few(small).equals(small)
+
+
+def test_the_command_prints_every_attack(days: Path, tmp_path: Path) -> None:
+    document = tmp_path / "audited.toml"
+    document.write_text(TOML)
+    result = CliRunner().invoke(app, ["audit", str(document), "--out", str(days.parent)])
+    assert result.exit_code == 0, result.output
+    assert "no leak found" in result.output
+    assert "held" in result.output
+    for name in ("attack", "target", "result", "later bars: cut", "window graph"):
+        assert name in result.output
+
+
+TOML = """
+[experiment]
+name = "audited"
+seed = 1
+[data]
+source = "store"
+bar = "1d"
+calendar = "XNYS"
+[features]
+names = ["return_1", "volume_ratio"]
+[label]
+name = "forward_return"
+horizon = 1
+[walk_forward]
+train = 120
+every = 60
+embargo = 2
+[model]
+name = "ridge"
+[strategy]
+kind = "direction"
+side = "long_short"
+threshold_bps = 0.0
+position_limit = 0.25
+rebalance_band = 0.01
+[costs]
+fee_bps = 1.0
+slippage_bps = 2.0
+"""
