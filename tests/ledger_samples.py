@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from foxflow import ledger
 
@@ -21,7 +22,7 @@ def trial(
     *,
     seed: int = 0,
     symbols: tuple[str, ...] = ("AAA",),
-    returns: Sequence[float] = (0.01, -0.02, 0.03),
+    returns: Sequence[float] | NDArray[np.float64] = (0.01, -0.02, 0.03),
     start: date = FIRST,
     bar: str = "1d",
     run_id: str = "run",

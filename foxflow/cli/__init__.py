@@ -14,6 +14,7 @@ from foxflow.cli import (  # noqa: F401  (each adds its commands to `app`)
     fetch,
     models,
     release,
+    runs,
     universe,
 )
 from foxflow.cli.app import app
