@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategy_samples import bars, day
+from strategy_samples import bars, day, random_case, thresholds
 
 from foxflow import config, experiment, signals
 from foxflow.config import Config
@@ -130,6 +130,15 @@ def test_zero_is_kept_on_ties_and_on_a_short_tail(values: tuple[list[float], lis
     assert (found.note is None) == (note is None)
 
 
+def test_a_tail_is_as_long_as_its_outcomes_that_do_not_overlap() -> None:
+    notes = []
+    for n_days in (59, 60):
+        values = ([0.01, -0.0001] * n_days)[:n_days], ([0.02, 0.01] * n_days)[:n_days]
+        found = signals.choose([tail({"A": values}, horizon=3)], chosen_config(3))[0]
+        notes.append((found.note, found.enter_bps > 0))
+    assert notes == [("59 dates of validation, fewer than 20 horizons of 3: nothing is chosen", False), (None, True)]
+
+
 def plain_scores(
     forecast: list[float],
     label: list[float],
@@ -236,6 +245,24 @@ def test_another_folds_tail_changes_no_choice_and_the_order_of_rows_none_either(
     assert found[1] != other[1]
     turned = replace(one, validation=one.validation.reverse())
     assert signals.choose([turned], settings_of)[0] == found[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_positions_of_a_fold_depend_on_no_later_folds_choice(seed: int) -> None:
+    table, exits, _ = random_case(seed)
+    rule = chosen_config(position_limit=0.5).strategy
+    random = np.random.default_rng(seed)
+    first = {fold: thresholds(float(random.choice([0, 5, 10, 20]))) for fold in range(3)}
+    for last in (0, 1):
+        other = {fold: t if fold <= last else thresholds(15, 5) for fold, t in first.items()}
+        found, changed = (
+            signals.positions(table, strategy=rule, horizon=1, values="return", exits=exits, thresholds=t)
+            for t in (first, other)
+        )
+        start = table.filter(pl.col("fold") > last)["ts"].min()
+        before = pl.lit(value=True) if start is None else pl.col("ts") < start
+        assert found.filter(before).equals(changed.filter(before))
 
 
 def test_a_walk_forward_chooses_from_what_each_fold_knew(tmp_path: Path) -> None:

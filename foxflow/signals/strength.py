@@ -79,8 +79,7 @@ def _direction(strategy: Strategy, of: Sequence[str]) -> pl.Expr:
 def _rank(strategy: Strategy, _of: Sequence[str]) -> pl.Expr:
     """Return +1 for the best, -1 for the worst; symbols that tie share the places they compete for."""
     assert strategy.share is not None
-    # Adding 0 makes one number of the two zeros.
-    forecast = pl.col("forecast") + 0.0
+    forecast = pl.col("forecast")
     count, tied = forecast.count().over("ts"), pl.len().over("ts", forecast)
     places = pl.max_horizontal((strategy.share * count + ROUNDING).floor(), pl.lit(1.0))
 
