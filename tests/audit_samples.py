@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pytest
 
-from foxflow import bars, config, store
+from foxflow import audit, bars, config, store
 from foxflow.bars import BAR_SCHEMA, EVENT_SCHEMA
 from foxflow.config import Config
+from foxflow.errors import LeakageError
 
 SYMBOLS = ("AAA", "BBB", "CCC")
 FEATURES = ("return_1", "volatility_5", "range_position", "volume_ratio")
@@ -31,7 +33,15 @@ def document(**sections: dict[str, Any]) -> dict[str, Any]:
             "position_limit": 0.25,
             "rebalance_band": 0.01,
         },
-        "costs": {"fee_bps": 1.0, "slippage_bps": 2.0},
+        "costs": {
+            "fee_bps": 1.0,
+            "fee_per_share": 0.0,
+            "minimum_fee": 0.0,
+            "half_spread_bps": 2.0,
+            "impact": 0.0,
+            "borrow_bps": 0.0,
+            "financing_bps": 0.0,
+        },
     }
     for name, values in sections.items():
         base[name] = base.get(name, {}) | values
@@ -107,3 +117,13 @@ def stored(folder: Path, rows: pl.DataFrame, *, bar: str = "1d", events: pl.Data
     if events is not None:
         store.write_events(path, events)
     return path
+
+
+def accusation(config: Config, store: Path) -> str:
+    """Return what the audit says, which has to be one line of three parts."""
+    with pytest.raises(LeakageError) as caught:
+        audit.full(config, store)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message.split("; ")) >= 3
+    return message

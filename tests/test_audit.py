@@ -7,14 +7,16 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from audit_samples import daily, experiment, quarter_hours, splits_of, stored, volatility
+import tomli_w
+from audit_samples import daily, document, experiment, quarter_hours, splits_of, stored, volatility
 from click.testing import CliRunner
 
-from foxflow import audit, bars, market, scoring
+from foxflow import audit, bars, market
 from foxflow.audit import folds, models, samples
 from foxflow.cli import app
 from foxflow.config import Config
 from foxflow.errors import LeakageError
+from foxflow.scoring import trading
 from foxflow.training import FoldResult
 
 ATTACKED = (
@@ -52,8 +54,8 @@ KINDS = [returns(1), returns(5), volatility, hourly(1), hourly(5)]
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_a_sound_pipeline_is_accused_of_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
-    monkeypatch.setattr("foxflow.audit.samples.FULL_MOMENTS", 8)
-    monkeypatch.setattr("foxflow.audit.FULL_CUTS", 4)
+    monkeypatch.setattr("foxflow.audit.samples.FULL_MOMENTS", 5)
+    monkeypatch.setattr("foxflow.audit.FULL_CUTS", 3)
     config = KINDS[seed % len(KINDS)]()
     if config.data.bar == "1d":
         rows = daily(seed, n_bars=200)
@@ -141,7 +143,7 @@ def test_a_fold_whose_facts_break_its_split_is_refused(days: Path, field: str, w
 def test_the_timeline_of_one_forecast_is_that_of_the_bars(days: Path) -> None:
     config = experiment()
     pulled, _, results = walked(config, days)
-    book = scoring.score(config, pulled, results, {}).book
+    book = trading.trade(config, pulled, trading.decide(config, pulled, results))
     found = audit.timeline(config, pulled, results, book)
     own = [bars.iso(t) for t in pulled.first.filter(symbol="AAA")["ts"]]
     assert (found["symbol"], found["fold"], found["first_bar_ts"]) == ("AAA", 0, own[0])
@@ -157,7 +159,7 @@ def test_the_timeline_of_one_forecast_is_that_of_the_bars(days: Path) -> None:
 def test_a_fill_at_another_price_is_refused(days: Path) -> None:
     config = experiment()
     pulled, _, results = walked(config, days)
-    book = scoring.score(config, pulled, results, {}).book
+    book = trading.trade(config, pulled, trading.decide(config, pulled, results))
     dearer = replace(book, fills=book.fills.with_columns(pl.col("price") * 1.0001))
     with pytest.raises(LeakageError, match="the fill of AAA in the bar at 2020-06-25T20:00:00Z"):
         audit.require_fills(config, pulled, dearer)
@@ -189,42 +191,11 @@ def test_a_large_market_is_attacked_in_part(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_command_prints_every_attack(days: Path, tmp_path: Path) -> None:
-    document = tmp_path / "audited.toml"
-    document.write_text(TOML)
-    result = CliRunner().invoke(app, ["audit", str(document), "--out", str(days.parent)])
+    path = tmp_path / "audited.toml"
+    path.write_text(tomli_w.dumps(document()))
+    result = CliRunner().invoke(app, ["audit", str(path), "--out", str(days.parent)])
     assert result.exit_code == 0, result.output
     assert "no leak found" in result.output
     assert "held" in result.output
     for name in ("attack", "target", "result", "later bars: cut", "window graph"):
         assert name in result.output
-
-
-TOML = """
-[experiment]
-name = "audited"
-seed = 1
-[data]
-source = "store"
-bar = "1d"
-calendar = "XNYS"
-[features]
-names = ["return_1", "volume_ratio"]
-[label]
-name = "forward_return"
-horizon = 1
-[walk_forward]
-train = 120
-every = 60
-embargo = 2
-[model]
-name = "ridge"
-[strategy]
-kind = "direction"
-side = "long_short"
-threshold_bps = 0.0
-position_limit = 0.25
-rebalance_band = 0.01
-[costs]
-fee_bps = 1.0
-slippage_bps = 2.0
-"""

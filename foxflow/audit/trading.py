@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from foxflow import scoring
 from foxflow.audit.checks import Check, accuse
 from foxflow.audit.corruption import Difference, Times, at, first_difference, noise, shown
 from foxflow.audit.outcomes import ends
@@ -18,15 +17,13 @@ from foxflow.dataset import UNKNOWN_END
 from foxflow.errors import LeakageError
 from foxflow.market import Market
 from foxflow.portfolio import Book
+from foxflow.scoring import trading
 from foxflow.training import FoldResult
 
 # Small enough that no book is ruined by what an attack does to its bars.
 SMALL = 0.03
-
-
-def book_of(config: Config, pulled: Market, results: Sequence[FoldResult]) -> Book:
-    """Return the book of the forecasts, as a run is scored: the one place here that knows how."""
-    return scoring.score(config, pulled, results, {}).book
+# Of a fill's price, which is worked out again from money.
+PRICE_TOLERANCE = 1e-9
 
 
 def attack_trading(config: Config, pulled: Market, results: Sequence[FoldResult]) -> list[Check]:
@@ -40,47 +37,75 @@ def attack_trading(config: Config, pulled: Market, results: Sequence[FoldResult]
     walk = [r for r in results if len(r.forecasts)]
     if not walk:
         return []
-    # Half of the cash stays, so that no purchase is cut by what it costs at an open that nobody knew.
-    calm = replace(config, strategy=replace(config.strategy, gross_limit=min(config.strategy.gross_limit, 0.5)))
-    base = book_of(calm, pulled, walk)
-    done = [require_fills(calm, pulled, base)]
     times = np.unique(at(pl.concat([r.forecasts for r in walk])))
-    for share in (0.35, 0.7):
-        moment = int(times[int((len(times) - 1) * share)])
-        other = book_of(calm, pulled, [_other_forecasts(r, moment, inclusive=False) for r in walk])
-        _require_same_positions(base, other, moment, "forecasts", inclusive=True)
-        _require_same_fills(base, other, moment, "forecasts after it")
-        other = book_of(calm, _other_bars(pulled, moment), walk)
-        _require_same_positions(base, other, moment, "bars", inclusive=True)
-        _require_same_fills(base, other, moment, "bars after it")
-        # A decision at ts may not be filled at its own bar.
-        other = book_of(calm, pulled, [_other_forecasts(r, moment, inclusive=True) for r in walk])
-        _require_same_fills(base, other, moment, "forecasts at its own ts and later", remedy_delay=True)
-    what = f"[strategy] kind {config.strategy.kind}"
-    done += [
-        Check("later forecasts: sign and size", f"positions and fills, {what}", 2),
-        Check("later bars: noise", f"positions and fills, {what}", 2),
-        Check("forecasts at the fill's own bar", "fills", 2),
+    shares = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
+    moments = sorted({int(times[int((len(times) - 1) * share)]) for share in shares})
+    what = f"positions, [strategy] kind = {config.strategy.kind!r}"
+    decided = trading.decide(config, pulled, walk).positions
+    # From the latest on, so that what moves far before it is told from what reads the next bars.
+    for moment in reversed(moments):
+        other = trading.decide(config, pulled, [_other_forecasts(r, moment) for r in walk]).positions
+        _require_same_positions(decided, other, moment, "forecasts")
+        other = trading.decide(config, _other_bars(pulled, moment), walk).positions
+        _require_same_positions(decided, other, moment, "bars")
+    done = [
+        Check("later forecasts and later fits: sign and size", what, len(moments)),
+        Check("later bars: noise", what, len(moments)),
     ]
-    return [*done, *_attack_fill_bars(calm, pulled, walk, base)]
+    return [*done, *_attack_book(_calm(config), pulled, walk, moments)]
 
 
-def _other_forecasts(result: FoldResult, moment: int, *, inclusive: bool) -> FoldResult:
-    """Return the fold with other later forecasts: turned, and of another size."""
-    later = pl.col("ts") >= instant(moment) if inclusive else pl.col("ts") > instant(moment)
+def _calm(config: Config) -> Config:
+    """Return the experiment with half of its cash left, so that no purchase is cut by what it costs when it fills."""
+    strategy = config.strategy
+    share = min(1.0, 0.5 / strategy.gross_limit)
+    limits = {name: getattr(strategy, name, None) for name in ("gross_limit", "net_limit")}
+    smaller = {name: limit * share for name, limit in limits.items() if limit is not None}
+    return replace(config, strategy=replace(strategy, **smaller))
+
+
+def _book(config: Config, pulled: Market, walk: Sequence[FoldResult]) -> Book:
+    return trading.trade(config, pulled, trading.decide(config, pulled, walk))
+
+
+def _attack_book(config: Config, pulled: Market, walk: Sequence[FoldResult], moments: Sequence[int]) -> list[Check]:
+    base = _book(config, pulled, walk)
+    done = [require_fills(config, pulled, base)]
+    chosen = moments[:: max(len(moments) - 1, 1)]
+    for moment in chosen:
+        other = _book(config, _other_bars(pulled, moment), walk)
+        _require_same_positions(base.held, other.held, moment, "bars")
+        _require_same_fills(base, other, moment, "bars after it")
+        # A decision at ts may not be filled in its own bar.
+        other = _book(config, pulled, [_other_forecasts(r, moment - 1) for r in walk])
+        _require_same_positions(base.held, other.held, moment - 1, "forecasts")
+        _require_same_fills(base, other, moment, "forecasts at its own ts and later")
+    done += [
+        Check("later bars: noise", "fills", len(chosen)),
+        Check("forecasts at the fill's own bar", "fills", len(chosen)),
+    ]
+    return [*done, *_attack_fill_bars(config, pulled, walk, base)]
+
+
+def _other_forecasts(result: FoldResult, moment: int) -> FoldResult:
+    """Return the fold with other later forecasts, turned and of another size, its validation among them."""
+    later = pl.col("ts") > instant(moment)
     turned = pl.when(later).then(-3.0 * pl.col("forecast") + 0.001).otherwise("forecast")
-    return replace(result, forecasts=result.forecasts.with_columns(forecast=turned))
+    validation = result.validation
+    if result.cut > moment:
+        validation = validation.with_columns(pl.col("forecast") * -3.0, pl.col("label") * 2.0)
+    return replace(result, forecasts=result.forecasts.with_columns(forecast=turned), validation=validation)
 
 
 def _other_bars(pulled: Market, moment: int) -> Market:
     return replace(pulled, first=noise(pulled.first, moment, size=SMALL))
 
 
-def _require_same_positions(base: Book, other: Book, moment: int, what: str, *, inclusive: bool) -> None:
-    columns = ["signal", "position"]
-    for (symbol,), rows in base.held.partition_by("symbol", as_dict=True).items():
-        keep = pl.col("ts") <= instant(moment) if inclusive else pl.col("ts") < instant(moment)
-        one, two = rows.filter(keep), other.held.filter(pl.col("symbol") == symbol).filter(keep)
+def _require_same_positions(base: pl.DataFrame, other: pl.DataFrame, moment: int, what: str) -> None:
+    """Raise where decisions (`symbol`, `ts`, `signal`, `position`) up to a time are others."""
+    columns, until = ["signal", "position"], pl.col("ts") <= instant(moment)
+    for (symbol,), rows in base.partition_by("symbol", as_dict=True).items():
+        one, two = rows.filter(until), other.filter(pl.col("symbol") == symbol).filter(until)
         before, after = (f.select(pl.col(columns).cast(pl.Float64).fill_null(np.nan)).to_numpy() for f in (one, two))
         found = first_difference([(str(symbol), at(one), before, after)]) if len(one) == len(two) else None
         if found is not None or len(one) != len(two):
@@ -93,16 +118,16 @@ def _require_same_positions(base: Book, other: Book, moment: int, what: str, *, 
             )
 
 
-def _how(base: Book, found: Difference | None, moment: int) -> str:
+def _how(base: pl.DataFrame, found: Difference | None, moment: int) -> str:
     """Return what such a leak is: only the newest decisions move where a bar ahead is read."""
-    times = np.unique(at(base.held))
-    newest = times[max(int(np.searchsorted(times, moment, side="right")) - 3, 0)]
+    times = np.unique(at(base))
+    newest = times[max(int(np.searchsorted(times, moment, side="right")) - 2, 0)]
     if found is not None and found.ts >= newest:
         return "a decision reads the bars right after it, or is filled before it is made"
     return "a threshold, size or limit was chosen on what came later"
 
 
-def _require_same_fills(base: Book, other: Book, moment: int, what: str, *, remedy_delay: bool = False) -> None:
+def _require_same_fills(base: Book, other: Book, moment: int, what: str) -> None:
     values = ["shares", "price"]
     until = pl.col("ts") <= instant(moment)
     one, two = (b.fills.filter(until).sort("symbol", "ts", maintain_order=True) for b in (base, other))
@@ -118,9 +143,7 @@ def _require_same_fills(base: Book, other: Book, moment: int, what: str, *, reme
             f"the fill of {row['symbol']} in the bar at {row['ts']:%Y-%m-%dT%H:%M:%SZ} ({row['shares']:.6g} shares at "
             f"{row['price']:.6g}) is another once {what} ({shown(moment)}) are others",
             "a fill decided at an earlier bar, at a price of its own bar",
-            "mend portfolio: an order counted at ts is filled at the next bar"
-            if remedy_delay
-            else "mend signals or portfolio",
+            "mend portfolio: an order counted at ts is filled at the next bar",
         )
 
 
@@ -136,14 +159,14 @@ def _attack_fill_bars(config: Config, pulled: Market, walk: Sequence[FoldResult]
         higher = pulled.first.with_columns(
             pl.when(here).then(pl.col("open") * 1.001).otherwise("open").alias("open")
         ).with_columns(high=pl.max_horizontal(*PRICES), low=pl.min_horizontal(*PRICES))
-        other = book_of(config, replace(pulled, first=higher), walk)
+        other = _book(config, replace(pulled, first=higher), walk)
         _require_equal_at(base, other, tick, "shares", "its open is a thousandth higher")
         if config.backtest.fill != "next_open":
             continue
         closes = pulled.first.with_columns(
             pl.when(here).then(pl.col("close") * 1.002).otherwise("close").alias("close")
         ).with_columns(high=pl.max_horizontal(*PRICES), low=pl.min_horizontal(*PRICES))
-        other = book_of(config, replace(pulled, first=closes), walk)
+        other = _book(config, replace(pulled, first=closes), walk)
         for column in ("shares", "price"):
             _require_equal_at(base, other, tick, column, "its close is 20 bps higher")
     return [Check("open, and close, of the bar that fills", "shares and prices of fills", len(chosen))]
@@ -199,10 +222,11 @@ def require_fills(config: Config, pulled: Market, book: Book) -> Check:
         raise _fill_accused(undecided, "has no decision before it", "a decision at an earlier bar of its symbol")
     # What a symbol that ends is closed at stands in its ending, not in a bar.
     priced = rows.filter(pl.col("expected").is_not_null())
-    moved = [c for c in ("slippage", "half_spread", "impact") if c in rows.columns]
-    paid = sum((pl.col(c) for c in moved), start=pl.lit(0.0)) / pl.col("shares").abs() * pl.col("shares").sign()
-    close = [((pl.col("price") - less) / pl.col("expected") - 1).abs() <= 1e-9 for less in (paid, pl.lit(0.0))]
-    wrong = priced.filter(~pl.any_horizontal(close))
+    if fill != "next_open":
+        # A series of futures is rolled at the open, however its orders are filled.
+        priced = priced.join(_rolled(pulled), on=["symbol", "ts"], how="anti", maintain_order="left")
+    paid = pl.col("slippage") / pl.col("shares").abs() * pl.col("shares").sign()
+    wrong = priced.filter(((pl.col("price") - paid) / pl.col("expected") - 1).abs() > PRICE_TOLERANCE)
     if len(wrong):
         row = wrong.row(0, named=True)
         price = f"{fill.replace('next_', 'the ')} of its bar, {row['expected']:.9g}, and costs"

@@ -1,0 +1,287 @@
+"""Planted leaks of splits, scaler, models, positions and fills are caught, and the guilty one is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from audit_samples import accusation, daily, experiment, splits_of, stored
+
+from foxflow import dataset, portfolio, signals, splits
+from foxflow.config import WalkForward
+from foxflow.dataset import Dataset, Parts, Scaler
+from foxflow.splits import Fold
+from foxflow_ridge import FittedRidge, Ridge
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = daily(5, n_bars=220)
+    return stored(tmp_path_factory.mktemp("days"), rows, events=splits_of(rows))
+
+
+@pytest.fixture(autouse=True)
+def _few_moments(monkeypatch: Patch) -> None:
+    """What no single moment shows is not what is planted here."""
+    monkeypatch.setattr("foxflow.audit.samples.FULL_MOMENTS", 6)
+    monkeypatch.setattr("foxflow.audit.FULL_CUTS", 3)
+
+
+# --- splits and scaler
+
+
+def without_proof(monkeypatch: Patch) -> None:
+    """Take away the proof that the folds carry themselves: the audit has its own."""
+    monkeypatch.setattr(Fold, "prove", lambda *_, **__: None)
+
+
+def test_a_purge_off_by_one_is_named_with_fold_and_row(monkeypatch: Patch, days: Path) -> None:
+    without_proof(monkeypatch)
+
+    def trains_on(self: Fold, ts: splits.Times, label_end: splits.Times) -> splits.Mask:
+        found = original(self, ts, label_end)
+        found[np.flatnonzero(found)[-1] + 1] = True
+        return found
+
+    original = Fold.trains_on
+    monkeypatch.setattr(Fold, "trains_on", trains_on)
+    message = accusation(experiment(walk_forward={"embargo": 0}), days)
+    assert "fold 0 has a training row of AAA at 2020-" in message
+    assert "whose label ends at " in message
+
+
+def test_a_validation_tail_inside_the_test_is_named(monkeypatch: Patch, days: Path) -> None:
+    without_proof(monkeypatch)
+    original = splits.walk_forward
+
+    def overlapping(times: splits.Times, rule: WalkForward) -> list[Fold]:
+        folds = original(times, rule)
+        limits = [int(times[np.searchsorted(times, f.test_start) + 5]) for f in folds]
+        return [replace(f, valid_limit=limit) for f, limit in zip(folds, limits, strict=True)]
+
+    monkeypatch.setattr(splits, "walk_forward", overlapping)
+    message = accusation(experiment(), days)
+    assert "fold 0 has a validation row of AAA at 2020-06-" in message
+    assert "expected it to end before 2020-06-24T20:00:00Z" in message
+
+
+def test_an_embargo_that_is_ignored_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = splits.walk_forward
+
+    def ignoring(times: splits.Times, rule: WalkForward) -> list[Fold]:
+        return original(times, replace(rule, embargo=0))
+
+    monkeypatch.setattr(splits, "walk_forward", ignoring)
+    message = accusation(experiment(), days)
+    assert "fold 0 has 0 bar time(s) between the newest training label's end" in message
+    assert "embargo = 2" in message
+
+
+def test_a_scaler_of_everything_is_named(monkeypatch: Patch, days: Path) -> None:
+    original_parts, original_fit = dataset.parts, Scaler.fit.__func__  # type: ignore[attr-defined]
+    everything: dict[str, Dataset] = {}
+
+    def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
+        everything["data"] = replace(data, series=tuple(replace(s, weight=s.valid * 1.0) for s in data.series))
+        return original_parts(data, fold, warmup_bars=warmup_bars)
+
+    def fit(cls: type[Scaler], train: Dataset, *, clip: float) -> Scaler:
+        whole: Scaler = original_fit(cls, _known(everything["data"]), clip=clip)
+        own: Scaler = original_fit(cls, train, clip=clip)
+        return replace(own, median=whole.median, scale=whole.scale)
+
+    monkeypatch.setattr(dataset, "parts", parts)
+    monkeypatch.setattr(Scaler, "fit", classmethod(fit))
+    message = accusation(experiment(), days)
+    assert "fold 0: the scaler's median of feature 'return_1' is " in message
+
+
+def _known(data: Dataset) -> Dataset:
+    return replace(data, series=tuple(replace(s, weight=s.weight * np.isfinite(s.label)) for s in data.series))
+
+
+def test_a_scaler_of_rows_that_do_not_count_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = Scaler.fit.__func__  # type: ignore[attr-defined]
+
+    def fit(cls: type[Scaler], train: Dataset, *, clip: float) -> Scaler:
+        own: Scaler = original(cls, train, clip=clip)
+        rows = np.concatenate([s.features[s.valid] for s in train.series])
+        return replace(own, median=rows.mean(axis=0))
+
+    monkeypatch.setattr(Scaler, "fit", classmethod(fit))
+    message = accusation(experiment(), days)
+    assert "the scaler's median of feature 'return_1'" in message
+
+
+def test_a_label_scale_of_the_test_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = dataset.parts
+
+    def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
+        made = original(data, fold, warmup_bars=warmup_bars)
+        mean = np.nanmean(np.concatenate([s.label for s in data.series]))
+        series = tuple(replace(s, label=s.label - mean) for s in made.train.series)
+        return replace(made, train=replace(made.train, series=series))
+
+    monkeypatch.setattr(dataset, "parts", parts)
+    assert "fold 0: the scaler's label_mean is " in accusation(experiment(), days)
+
+
+# --- models
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(lambda f: f - f.mean(), "reads later bars", id="batch normalisation over time"),
+        pytest.param(lambda f: f + 0.1 * f[::-1].cumsum()[::-1], "reads later bars", id="bidirectional"),
+        pytest.param(lambda f: np.append(f[1:], 0.0), "reads later bars", id="a bar ahead"),
+    ],
+)
+def test_a_model_that_reads_later_bars_is_named(
+    monkeypatch: Patch, days: Path, change: Callable[[np.ndarray], np.ndarray], words: str
+) -> None:
+    original = FittedRidge.forecast
+    monkeypatch.setattr(FittedRidge, "forecast", lambda self, data: tuple(change(f) for f in original(self, data)))
+    monkeypatch.setattr("foxflow.state.require_warm", lambda *_, **__: 0.0)
+    message = accusation(experiment(), days)
+    assert "model 'ridge'" in message
+    assert words in message
+
+
+def test_a_model_that_reads_its_neighbours_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = FittedRidge.forecast
+
+    def forecast(self: FittedRidge, data: Dataset) -> tuple[dataset.Floats, ...]:
+        found = original(self, data)
+        # The first bar of every symbol, as a batch norm over symbols would, and in no time order.
+        return tuple(f + 0.01 * sum(other[0] for other in found) for f in found)
+
+    monkeypatch.setattr(FittedRidge, "forecast", forecast)
+    monkeypatch.setattr("foxflow.state.require_warm", lambda *_, **__: 0.0)
+    assert "with the bar of AAA at " in accusation(experiment(), days)
+
+
+def test_a_model_that_saw_the_test_in_its_fit_is_named(monkeypatch: Patch, days: Path) -> None:
+    built: list[Dataset] = []
+    original_build, original_fit = dataset.build, Ridge.fit
+
+    def build(bars: pl.DataFrame, **options: Any) -> Dataset:
+        built.append(original_build(bars, **options))
+        return built[-1]
+
+    def fit(self: Ridge, train: Dataset, valid: Dataset, **options: Any) -> FittedRidge:
+        level = float(np.nanmean(np.concatenate([s.label for s in built[-1].series])))
+        fitted = original_fit(self, train, valid, **options)
+        return replace(fitted, intercept=fitted.intercept + level)
+
+    monkeypatch.setattr(dataset, "build", build)
+    monkeypatch.setattr(Ridge, "fit", fit)
+    message = accusation(experiment(), days)
+    assert "model 'ridge', fold 1: the validation forecast of AAA at " in message
+
+
+# --- positions and fills
+
+
+def plant_positions(monkeypatch: Patch, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
+    original = signals.positions
+
+    def positions(forecasts: pl.DataFrame, **options: Any) -> pl.DataFrame:
+        return change(original(forecasts, **options))
+
+    monkeypatch.setattr(signals, "positions", positions)
+
+
+def test_a_threshold_chosen_on_test_data_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = signals.positions
+
+    def positions(forecasts: pl.DataFrame, **options: Any) -> pl.DataFrame:
+        strong = forecasts["forecast"].abs().quantile(0.6)
+        return original(
+            forecasts.with_columns(
+                pl.when(pl.col("forecast").abs() > strong).then("forecast").otherwise(0.0).alias("forecast")
+            ),
+            **options,
+        )
+
+    monkeypatch.setattr(signals, "positions", positions)
+    message = accusation(experiment(), days)
+    assert "the signal of " in message
+    assert "a threshold, size or limit was chosen on what came later" in message
+
+
+def test_positions_sized_by_the_whole_sample_are_named(monkeypatch: Patch, days: Path) -> None:
+    plant_positions(monkeypatch, lambda p: p.with_columns(pl.col("position") / (1 + pl.col("position").std() * 2)))
+    assert "the position of " in accusation(experiment(), days)
+
+
+def plant_book(
+    monkeypatch: Patch, change: Callable[[pl.DataFrame, pl.DataFrame], tuple[pl.DataFrame, pl.DataFrame]]
+) -> None:
+    original = portfolio.run
+
+    def run(positions: pl.DataFrame, bars: pl.DataFrame, **options: Any) -> portfolio.Book:
+        return original(*change(positions, bars), **options)
+
+    monkeypatch.setattr(portfolio, "run", run)
+
+
+def test_a_fill_in_the_decisions_own_bar_is_named(monkeypatch: Patch, days: Path) -> None:
+    earlier = pl.col("ts").shift(1).over("symbol", order_by="ts")
+    plant_book(monkeypatch, lambda p, b: (p.with_columns(ts=earlier).drop_nulls("ts"), b))
+    message = accusation(experiment(), days)
+    assert "the signal of AAA at 2020-" in message
+    assert "is filled before it is made" in message
+
+
+def test_a_fill_at_the_open_of_the_decisions_bar_is_named(monkeypatch: Patch, days: Path) -> None:
+    before = pl.col("open").shift(1).over("symbol", order_by="ts").fill_null(pl.col("open"))
+    plant_book(monkeypatch, lambda p, b: (p, b.with_columns(open=before)))
+    assert "the open of its bar" in accusation(experiment(), days)
+
+
+def test_an_order_filled_in_the_bar_that_decides_it_is_named(monkeypatch: Patch, days: Path) -> None:
+    # What is decided is shown where it was, and traded a bar earlier.
+    original = portfolio.run
+    earlier = pl.col("ts").shift(1).over("symbol", order_by="ts")
+
+    def run(positions: pl.DataFrame, bars: pl.DataFrame, **options: Any) -> portfolio.Book:
+        told = original(positions, bars, **options)
+        return replace(original(positions.with_columns(ts=earlier).drop_nulls("ts"), bars, **options), held=told.held)
+
+    monkeypatch.setattr(portfolio, "run", run)
+    message = accusation(experiment(), days)
+    assert "the fill of " in message
+    assert "forecasts at its own ts and later" in message
+
+
+def test_a_fill_at_the_close_of_the_decisions_bar_is_named(monkeypatch: Patch, days: Path) -> None:
+    before = pl.col("close").shift(1).over("symbol", order_by="ts").fill_null(pl.col("open"))
+    plant_book(monkeypatch, lambda p, b: (p, b.with_columns(open=before)))
+    message = accusation(experiment(), days)
+    assert "the open of its bar" in message
+
+
+def test_shares_counted_at_the_price_that_fills_are_named(monkeypatch: Patch, days: Path) -> None:
+    following = pl.col("open").shift(-1).over("symbol", order_by="ts").fill_null(pl.col("close"))
+    plant_book(monkeypatch, lambda p, b: (p, b.with_columns(close=following)))
+    assert "the shares of the fill of " in accusation(experiment(), days)
+
+
+def test_trades_that_are_left_out_where_they_lose_are_named(monkeypatch: Patch, days: Path) -> None:
+    def change(positions: pl.DataFrame, bars: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        gain = (pl.col("close").shift(-2) / pl.col("open").shift(-1) - 1).over("symbol", order_by="ts")
+        ahead = bars.select("symbol", "ts", gain=gain.fill_null(0.0))
+        joined = positions.join(ahead, on=["symbol", "ts"], how="left", maintain_order="left")
+        wins = pl.col("gain") * pl.col("position") > 0
+        return joined.with_columns(position=pl.when(wins).then("position").otherwise(0.0)).drop("gain"), bars
+
+    plant_book(monkeypatch, change)
+    message = accusation(experiment(), days)
+    assert "the position of " in message
+    assert "a decision reads the bars right after it" in message
