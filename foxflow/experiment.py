@@ -162,6 +162,7 @@ def retrain(
         folder=folder,
         checkpoints=checkpoints,
         kept=kept,
+        forecaster=release.forecast_by_graph if config.backtest.score_with == "onnx" else None,
         progress=progress,
     )
 

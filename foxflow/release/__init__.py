@@ -15,6 +15,7 @@ from foxflow.errors import DataError, plugin_call
 from foxflow.model import CHECKPOINT, Fitted
 from foxflow.release import bundle, graphs, parity
 from foxflow.release.bundle import Release, find, list_releases, load, verify
+from foxflow.release.forecaster import forecast_by_graph
 from foxflow.release.kept import keep, name_of, read
 from foxflow.release.parity import Graph, Singles, require_runtime
 from foxflow.training import FoldResult
@@ -23,6 +24,7 @@ __all__ = [
     "Release",
     "build",
     "find",
+    "forecast_by_graph",
     "keep",
     "list_releases",
     "load",
