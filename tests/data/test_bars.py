@@ -198,7 +198,13 @@ def test_bars_are_named_by_their_values_in_whatever_order_they_come() -> None:
 
 @pytest.mark.parametrize(
     ("calendar", "start", "end"),
-    [("XNYS", date(2010, 6, 1), date(2026, 6, 1)), ("XTKS", date(1990, 1, 1), date(1990, 6, 1)), ("ASEX", date(2020, 1, 1), date(2020, 3, 1))],
-)  # fmt: skip
+    [
+        ("XNYS", date(2010, 6, 1), date(2026, 6, 1)),
+        ("XTKS", date(1998, 1, 5), date(1998, 6, 1)),
+        # These begin within the years that most reads share.
+        ("AIXK", date(2020, 1, 1), date(2020, 3, 1)),
+        ("XSAU", date(2022, 1, 1), date(2022, 3, 1)),
+    ],
+)
 def test_sessions_are_those_of_a_calendar_made_for_their_own_days(calendar: str, start: date, end: date) -> None:
     assert bars.sessions(calendar, start, end).equals(bars._sessions(calendar, start, end))
