@@ -7,35 +7,30 @@
 
 import contextlib
 import dataclasses
-import hashlib
-import json
-import math
 import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import tomli_w
 
 from foxflow import (
+    audit,
     bars,
     dataset,
     endings,
     features,
     ingest,
     labels,
+    ledger,
     market,
     processes,
-    provenance,
+    record,
     registry,
     release,
-    report,
     scoring,
     signals,
     splits,
@@ -45,9 +40,10 @@ from foxflow.config import Config, to_document
 from foxflow.dataset import Dataset
 from foxflow.errors import plugin_call
 from foxflow.market import Market
+from foxflow.record import Outcome, Result
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
-from foxflow.training import FoldProgress, FoldResult, Recipe, SamplesAsOf
+from foxflow.training import Fits, FoldProgress, FoldResult, Recipe, SamplesAsOf
 from foxflow.universe import EVERYTHING, Universe
 
 # Under the home folder: unfinished fits, and folds that were computed before.
@@ -167,22 +163,6 @@ def retrain(
     )
 
 
-@dataclass(frozen=True)
-class Fits:
-    """The walk-forward's fold results of each seed, and of the baselines by name.
-
-    Only the first seed has a final fit, its last: that is the one released.
-    """
-
-    seeds: tuple[list[FoldResult], ...]
-    baselines: dict[str, list[FoldResult]]
-
-    @property
-    def released(self) -> list[FoldResult]:
-        """The first seed's."""
-        return self.seeds[0]
-
-
 def retrain_all(
     config: Config,
     data: Dataset,
@@ -207,14 +187,6 @@ def retrain_all(
     return Fits((first, *others), {scoring.BASELINE: again(model=scoring.BASELINE)} if has_baseline else {})
 
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run: its folder and the summary that `--json` prints."""
-
-    folder: Path
-    summary: dict[str, Any]
-
-
 def run(
     config: Config,
     folder: Path,
@@ -234,6 +206,8 @@ def run(
         pulled = pull_market(config, folder)
         data = build_dataset(config, pulled.first, pulled.universe)
         as_of = samples_as_of(config, pulled, data)
+        stage("audit")
+        audited = audit.quick(config, pulled, data)
         stage("retrain")
         fits = retrain_all(
             config,
@@ -246,10 +220,58 @@ def run(
         )
         stage("score")
         scored = scoring.score(config, pulled, fits.seeds, fits.baselines)
+        proof = prove(config, pulled, fits, scored, data=data, audited=audited)
         stage("release")
         bundle = build_release(config, as_of(fits.released[-1].cut), fits.released, work / "model", folder)
         stage("report")
-        return write(config, folder, fits, scored, bundle, seconds=time.monotonic() - started)
+        outcome = Outcome(fits, scored, proof, bundle)
+        return finish(config, folder, pulled, outcome, seconds=time.monotonic() - started)
+
+
+def prove(
+    config: Config, pulled: Market, fits: Fits, scored: Score, *, data: Dataset, audited: audit.Audit
+) -> dict[str, Any]:
+    """Return the proof that nothing later reached a forecast or a fill: keys `audit` and `folds` of the summary.
+
+    Raises
+    ------
+    LeakageError
+        Where a fold or a fill contradicts it, before any score is shown.
+    """
+    folds = [audit.prove(config, data, results) for results in (*fits.seeds, *fits.baselines.values())]
+    fills = audit.require_fills(config, pulled, scored.book)
+    timeline = audit.timeline(config, pulled, fits.released, scored.book)
+    checks = [dataclasses.asdict(check) for check in (*audited.checks, fills)]
+    return {
+        "audit": {"passed": True, "seconds": audited.seconds, "checks": checks, "timeline": timeline},
+        "folds": folds[0],
+    }
+
+
+def weigh(config: Config, folder: Path, pulled: Market, scored: Score, *, run_id: str) -> record.Weighed:
+    """Record the run's trials and return how likely its result is luck, given all that was tried on these bars."""
+    trials = ledger.trials_of(
+        config,
+        bars=pulled.first,
+        forecasts=scored.outcomes,
+        sessions=scored.sessions,
+        run_id=run_id,
+        baseline=scoring.BASELINE,
+    )
+    # Before anything is shown: what is scored and then given up was tried.
+    height = ledger.record(folder, trials)
+    first = trials[0]
+    family = ledger.family(folder, symbols=first.symbols, first=first.first, last=first.last)
+    return record.Weighed(height, {"ledger": {"note": family.note, **dataclasses.asdict(height)}})
+
+
+def finish(config: Config, folder: Path, pulled: Market, outcome: Outcome, *, seconds: float) -> Result:
+    """Return the result after recording its trials and writing its folder."""
+    run_id = record.name_run(config)
+    weighed = weigh(config, folder, pulled, outcome.scored, run_id=run_id)
+    result = record.write(config, folder, outcome, weighed, run_id=run_id, seconds=seconds)
+    _forget([r for seed in outcome.fits.seeds for r in seed])
+    return result
 
 
 def build_release(
@@ -290,59 +312,6 @@ def _build_release(
     )
 
 
-def write(
-    config: Config, folder: Path, fits: Fits, scored: Score, bundle: release.Release, *, seconds: float
-) -> Result:
-    """Return the result after writing `runs/<run_id>/`: config, frames, summary and report, by one rename."""
-    document = to_document(config)
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}-{config.experiment.name}-{config.model.name}-{digest[:8]}"
-    target = folder / "runs" / run_id
-    results = fits.released
-    walk = [r for r in results if not r.fold.is_final]
-    summary = finite(
-        {
-            "run_id": run_id,
-            "experiment": config.experiment.name,
-            "model": config.model.name,
-            "is_sample": config.data.source == "sample",
-            "label": config.label.name,
-            "horizon": config.label.horizon,
-            "fee_bps": config.costs.fee_bps,
-            "half_spread_bps": config.costs.half_spread_bps,
-            "n_folds": len(walk),
-            **scored.metrics,
-            "state_gap": max((r.state_gap for r in results if not math.isnan(r.state_gap)), default=None),
-            "folds_that_learned": sum(r.has_learned for r in walk),
-            "forecasters": scored.forecasters.to_dicts() if scored.forecasters is not None else None,
-            "folds": [_fold_summary(r, scored.thresholds.get(r.fold.number)) for r in walk],
-            "provenance": {
-                "config": document,
-                "code_sha256": provenance.code_sha256(registry.package(config.model.name)),
-                "versions": provenance.versions(*registry.distribution(config.model.name)),
-                "bars_sha256": scored.metrics["bars_sha256"],
-            },
-            "seconds": seconds,
-            "report": str(target / "report.html"),
-            "release": str(bundle.path),
-        }
-    )
-    summary["verdict"] = report.verdict(summary)
-    with scratch(target.parent) as work:
-        (work / "config.toml").write_text(tomli_w.dumps(document), "utf-8")
-        (work / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
-        scored.outcomes.write_parquet(work / "forecasts.parquet")
-        for name in ("equity", "fills", "held", "waited"):
-            getattr(scored.book, name).write_parquet(work / f"{name}.parquet")
-        scored.endings.write_parquet(work / "endings.parquet")
-        report.write(work / "report.html", summary, scored.book, scored.outcomes)
-        training.history_of(results).write_parquet(work / "history.parquet")
-        work.chmod(0o755)
-        work.rename(target)
-    _forget([r for seed in fits.seeds for r in seed])
-    return Result(target, summary)
-
-
 def _forget_old(checkpoints: Path) -> None:
     """Remove unfinished fits that nobody went on with for `FITS_KEPT_DAYS`: their run was changed or given up."""
     oldest = time.time() - FITS_KEPT_DAYS * 86_400
@@ -360,41 +329,3 @@ def _forget(results: list[FoldResult]) -> None:
         # Fits of other runs stay, and their folder with them.
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def _fold_summary(result: FoldResult, thresholds: signals.Thresholds | None) -> dict[str, Any]:
-    return {
-        "fold": result.fold.number,
-        "cut": bars.instant(result.cut),
-        "test_start": bars.instant(result.fold.test_start),
-        "test_end": bars.instant(result.fold.test_end),
-        "training_rows": sum(result.rows.values()),
-        "members": result.members,
-        "forecasts": dict(result.entered),
-        "untrained_loss": result.untrained_loss,
-        "best_loss": result.best_loss,
-        "best_epoch": result.best_epoch,
-        "has_learned": result.has_learned,
-        "state_gap": result.state_gap,
-        "thresholds": None if thresholds is None else dataclasses.asdict(thresholds),
-        "seconds": result.seconds,
-        "source": result.source,
-        "source_note": result.note,
-        "history": [dataclasses.asdict(e) for e in result.history],
-    }
-
-
-def finite(value: object) -> Any:  # noqa: ANN401  (JSON values)
-    """Return the value as JSON can hold it: times as ISO in UTC, days as ISO, numbers that are not finite as null."""
-    match value:
-        case dict():
-            return {k: finite(v) for k, v in value.items()}
-        case list() | tuple():
-            return [finite(v) for v in value]
-        case float() if not math.isfinite(value):
-            return None
-        case datetime():
-            return bars.iso(value)
-        case date():
-            return value.isoformat()
-    return value

@@ -7,15 +7,16 @@ from typing import Any
 from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from foxflow import audit, experiment, scoring
 from foxflow import config as configs
-from foxflow import experiment, scoring
+from foxflow.audit import Audit
 from foxflow.config import Config
 from foxflow.dataset import Dataset
-from foxflow.experiment import Fits
 from foxflow.market import Market
+from foxflow.record import Outcome, Result
 from foxflow.release import Release
 from foxflow.scratch import scratch
-from foxflow.training import FoldResult, SamplesAsOf
+from foxflow.training import Fits, FoldResult, SamplesAsOf
 
 
 @task(cache_policy=NO_CACHE)
@@ -28,6 +29,12 @@ def pull_market(settings: Config, folder: Path) -> Market:
 def build_dataset(settings: Config, pulled: Market) -> Dataset:
     """Return the samples of the bars as they came."""
     return experiment.build_dataset(settings, pulled.first, pulled.universe)
+
+
+@task(cache_policy=NO_CACHE)
+def attack(settings: Config, pulled: Market, data: Dataset) -> Audit:
+    """Return the audit of everything that needs no fit."""
+    return audit.quick(settings, pulled, data)
 
 
 @task(cache_policy=NO_CACHE)
@@ -53,17 +60,17 @@ def score(settings: Config, pulled: Market, fits: Fits) -> scoring.Score:
 
 
 @task(cache_policy=NO_CACHE)
-def write(
-    settings: Config,
-    folder: Path,
-    fits: Fits,
-    scored: scoring.Score,
-    bundle: Release,
-    *,
-    seconds: float,
-) -> experiment.Result:
-    """Return the result after writing the run."""
-    return experiment.write(settings, folder, fits, scored, bundle, seconds=seconds)
+def prove(
+    settings: Config, pulled: Market, fits: Fits, scored: scoring.Score, *, data: Dataset, audited: Audit
+) -> dict[str, Any]:
+    """Return the proof that nothing later reached a forecast or a fill."""
+    return experiment.prove(settings, pulled, fits, scored, data=data, audited=audited)
+
+
+@task(cache_policy=NO_CACHE)
+def finish(settings: Config, folder: Path, pulled: Market, outcome: Outcome, *, seconds: float) -> Result:
+    """Return the result after recording its trials and writing the run."""
+    return experiment.finish(settings, folder, pulled, outcome, seconds=seconds)
 
 
 @flow(name="backtest", validate_parameters=False)
@@ -92,10 +99,13 @@ def backtest(
         pulled = pull_market(settings, folder)
         data = build_dataset(settings, pulled)
         as_of = experiment.samples_as_of(settings, pulled, data)
+        audited = attack(settings, pulled, data)
         fits = retrain(settings, data, as_of, work / "model", folder)
         scored = score(settings, pulled, fits)
+        proof = prove(settings, pulled, fits, scored, data=data, audited=audited)
         bundle = build_release(settings, as_of(fits.released[-1].cut), fits.released, work / "model", folder)
-        result = write(settings, folder, fits, scored, bundle, seconds=time.monotonic() - started)
+        outcome = Outcome(fits, scored, proof, bundle)
+        result = finish(settings, folder, pulled, outcome, seconds=time.monotonic() - started)
     get_run_logger().info("report: %s", result.summary["report"])
     return result.summary
 

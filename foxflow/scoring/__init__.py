@@ -20,7 +20,7 @@ from foxflow.scoring.sensitivity import sensitivity
 from foxflow.scoring.trading import Plan, decide, trade
 from foxflow.training import FoldResult
 
-__all__ = ["Score", "by_age", "overlap", "per_session", "score"]
+__all__ = ["Plan", "Score", "by_age", "decide", "overlap", "per_session", "score", "trade"]
 
 BASELINE = "ridge"
 
@@ -87,6 +87,8 @@ def score(
         "monthly": monthly(sessions, initial=cash),
         "drawdowns": worst_drawdowns(sessions, initial=cash),
         "exposure": exposure(book.held, turnover=first.metrics["turnover"]),
+        "waterfall": first.book.waterfall(),
+        "trading": _trading(config, book),
         "sensitivity": sensitivity(config, pulled, [each.plan for each in every]),
         **_bars_metrics(pulled, newest_cut=results[-1].cut),
     }
@@ -168,6 +170,18 @@ def _universe(pulled: Market, forecasts: pl.DataFrame, ends: pl.DataFrame, book:
         "never_members": [s for s, ts in spans.items() if len(ts) and not universe.decides_on(s, ts).any()],
         "members_without_bars": [s for s in universe.within(first, last) if s not in own],
         "endings": closed.to_dicts(),
+    }
+
+
+def _trading(config: Config, book: portfolio.Book) -> dict[str, Any]:
+    """Return how orders met the market."""
+    return {
+        "fill": config.backtest.fill,
+        "delay_bars": config.backtest.delay_bars,
+        "delay_s": config.backtest.delay_s,
+        "participation_limit": config.costs.participation_limit,
+        "n_orders_waited": len(book.waited),
+        "n_orders_capped": len(book.capped),
     }
 
 

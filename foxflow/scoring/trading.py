@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -48,11 +49,23 @@ def decide(config: Config, pulled: Market, results: Sequence[FoldResult]) -> Pla
 
 def trade(config: Config, pulled: Market, plan: Plan) -> portfolio.Book:
     """Return the book of a plan under the config's costs."""
-    return portfolio.run(
-        plan.positions,
-        plan.bars,
-        band=config.strategy.rebalance_band,
-        costs=config.costs,
-        endings=plan.endings,
-        rolls=pulled.rolls,
-    )
+    return portfolio.run(plan.positions, plan.bars, **_terms(config, pulled, plan))
+
+
+def replay(config: Config, pulled: Market, plan: Plan) -> portfolio.Replay:
+    """Return what a plan comes to under the config's costs, without a book of it."""
+    return portfolio.replay(plan.positions, plan.bars, **_terms(config, pulled, plan))
+
+
+def _terms(config: Config, pulled: Market, plan: Plan) -> dict[str, Any]:
+    """Return on which terms a plan is traded: the keyword arguments of `portfolio.run`."""
+    return {
+        "band": config.strategy.rebalance_band,
+        "costs": config.costs,
+        "execution": config.backtest,
+        "gross_limit": config.strategy.gross_limit,
+        "endings": plan.endings,
+        "rolls": pulled.rolls,
+        "bar": config.data.bar,
+        "calendar": config.data.calendar,
+    }

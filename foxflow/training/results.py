@@ -108,6 +108,22 @@ class FoldResult(Fit):
         return next(e.valid_loss for e in self.history if e.number == number)
 
 
+@dataclass(frozen=True)
+class Fits:
+    """The walk-forward's fold results of each seed, and of the baselines by name.
+
+    Only the first seed has a final fit, its last: that is the one released.
+    """
+
+    seeds: tuple[list[FoldResult], ...]
+    baselines: dict[str, list[FoldResult]]
+
+    @property
+    def released(self) -> list[FoldResult]:
+        """The first seed's."""
+        return self.seeds[0]
+
+
 def history_of(results: Sequence[FoldResult]) -> pl.DataFrame:
     """Return one row an epoch: fold, epoch, losses, seconds and all that the model recorded; `is_best` was kept."""
     rows = [
