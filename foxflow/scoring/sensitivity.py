@@ -34,12 +34,8 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
     for more in DELAYS_BARS:
         execution = replace(config.backtest, delay_bars=config.backtest.delay_bars + more)
         delays.append({"bars": execution.delay_bars, **_outcome(replace(config, backtest=execution), pulled, plans)})
-    capacity, note = (
-        [],
-        (
-            "Without impact or a participation limit the result does not depend on the amount traded: set [costs] impact."
-        ),
-    )
+    capacity: list[dict[str, Any]] = []
+    note = "Without impact or a participation limit the result is that of any amount traded: set [costs] impact."
     if config.costs.impact > 0 or config.costs.participation_limit is not None:
         note = "The same decisions on more or less money: impact grows with the root of the share of volume traded."
         for step in CAPACITY_STEPS:
