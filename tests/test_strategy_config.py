@@ -95,6 +95,15 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, Any], 
         parsed(settings)
 
 
+def test_a_lower_gross_limit_takes_the_others_down_with_it() -> None:
+    lent = parsed({**DIRECTION, "gross_limit": 4.0, "position_limit": 2.0, "net_limit": 0.5})
+    low = lent.within(0.5)
+    assert (low.gross_limit, low.position_limit, low.net_limit) == (0.5, 1.0, 0.0625)
+    some = lent.within(1.5)
+    assert (some.gross_limit, some.position_limit, some.net_limit) == (1.5, 1.5, 0.1875)
+    assert lent.within(9.0) == lent
+
+
 def test_a_config_with_every_new_setting_is_read_back_as_it_was() -> None:
     chosen = config.load(
         "returns",

@@ -57,11 +57,7 @@ def attack_trading(config: Config, pulled: Market, results: Sequence[FoldResult]
 
 def _calm(config: Config) -> Config:
     """Return the experiment with half of its cash left, so that no purchase is cut by what it costs when it fills."""
-    strategy = config.strategy
-    share = min(1.0, 0.5 / strategy.gross_limit)
-    limits = {name: getattr(strategy, name, None) for name in ("gross_limit", "net_limit")}
-    smaller = {name: limit * share for name, limit in limits.items() if limit is not None}
-    return replace(config, strategy=replace(strategy, **smaller))
+    return replace(config, strategy=config.strategy.within(0.5))
 
 
 def _book(config: Config, pulled: Market, walk: Sequence[FoldResult]) -> Book:

@@ -1,7 +1,7 @@
 """How forecasts become positions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from foxflow.config.mapping import require
@@ -59,6 +59,17 @@ class Strategy:
     def is_sized_by_volatility(self) -> bool:
         """Whether the position depends on the symbol's trailing volatility."""
         return self.size == "volatility"
+
+    def within(self, gross_limit: float) -> "Strategy":
+        """Return the same with a gross limit of at most that: the net limit in proportion, positions as far as fits."""
+        share = min(1.0, gross_limit / self.gross_limit)
+        gross = self.gross_limit * share
+        return replace(
+            self,
+            gross_limit=gross,
+            net_limit=None if self.net_limit is None else self.net_limit * share,
+            position_limit=min(self.position_limit, max(1.0, gross)),
+        )
 
     def __post_init__(self) -> None:
         self._require_limits()
