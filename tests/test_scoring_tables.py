@@ -65,7 +65,9 @@ def test_a_fall_from_the_initial_cash_on_is_a_drawdown_too_and_a_rise_is_none() 
 
 def test_exposure_counts_gross_and_net_of_each_bar() -> None:
     first, second = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 2, tzinfo=UTC)
-    held = pl.DataFrame({"ts": [first, first, second, second], "weight": [0.5, -0.3, 0.0, 0.0]})
+    held = pl.DataFrame(
+        {"symbol": ["A", "B"] * 2, "ts": [first, first, second, second], "weight": [0.5, -0.3, 0.0, 0.0]}
+    )
     assert exposure(held, turnover=7.0) == {
         "mean_gross": pytest.approx(0.4),
         "mean_net": pytest.approx(0.1),
@@ -73,6 +75,17 @@ def test_exposure_counts_gross_and_net_of_each_bar() -> None:
         "share_of_bars_invested": 0.5,
         "turnover_a_year": 7.0,
     }
+
+
+def test_exposure_counts_what_is_held_without_a_bar() -> None:
+    days = [datetime(2024, 1, i, tzinfo=UTC) for i in (1, 2, 3, 4)]
+    rows = [("A", 0, 0.5), ("A", 1, 0.5), ("A", 2, 0.6), ("B", 1, -0.3), ("B", 3, 0.0)]
+    held = pl.DataFrame([(s, days[i], w) for s, i, w in rows], schema=["symbol", "ts", "weight"], orient="row")
+    # Day 2: B has no bar and is still short; day 3: A is still long.
+    found = exposure(held, turnover=0.0)
+    assert found["mean_gross"] == pytest.approx((0.5 + 0.8 + 0.9 + 0.6) / 4)
+    assert found["mean_net"] == pytest.approx((0.5 + 0.2 + 0.3 + 0.6) / 4)
+    assert (found["most_gross"], found["share_of_bars_invested"]) == (pytest.approx(0.9), 1.0)
 
 
 def outcomes(forecast: np.ndarray, label: np.ndarray, *, horizon: int = 0) -> pl.DataFrame:

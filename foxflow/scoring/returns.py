@@ -57,9 +57,13 @@ def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
 
 
 def exposure(held: pl.DataFrame, *, turnover: float) -> dict[str, float]:
-    """Return how much was held at the bars' closes, fractions of equity: `held` is `portfolio.HELD_SCHEMA`."""
-    by_bar = held.group_by("ts").agg(gross=pl.col("weight").abs().sum(), net=pl.col("weight").sum())
-    gross, net = by_bar["gross"].to_numpy(), by_bar["net"].to_numpy()
+    """Return how much was held at the bars' closes, fractions of equity: `held` is `portfolio.HELD_SCHEMA`.
+
+    A symbol without a bar at a time still has the weight of its last one.
+    """
+    wide = held.sort("ts").pivot("symbol", index="ts", values="weight", maintain_order=True).drop("ts")
+    weights = wide.select(pl.all().forward_fill().fill_null(0.0)).to_numpy()
+    gross, net = np.abs(weights).sum(axis=1), weights.sum(axis=1)
     return {
         "mean_gross": float(gross.mean()),
         "mean_net": float(net.mean()),
