@@ -14,6 +14,7 @@ import tomli_w
 
 from foxflow import bars, ledger, provenance, registry, report, signals, training
 from foxflow.config import Config, to_document
+from foxflow.portfolio import Book
 from foxflow.release import Release
 from foxflow.scoring import Score
 from foxflow.scratch import scratch
@@ -25,10 +26,11 @@ FRAMES = ("equity", "fills", "held", "waited", "capped", "charges", "carry", "gr
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its folder and the summary that `--json` prints."""
+    """A finished run: its folder, the summary that `--json` prints, and what was traded."""
 
     folder: Path
     summary: dict[str, Any]
+    book: Book
 
 
 def name_run(config: Config) -> str:
@@ -108,7 +110,7 @@ def write(config: Config, folder: Path, outcome: Outcome, weighed: Weighed, *, r
         training.history_of(results).write_parquet(work / "history.parquet")
         work.chmod(0o755)
         work.rename(target)
-    return Result(target, summary)
+    return Result(target, summary, outcome.scored.book)
 
 
 def _fold(result: FoldResult, thresholds: signals.Thresholds | None) -> dict[str, Any]:
