@@ -1,6 +1,6 @@
 """Planted leaks of splits, scaler, models, positions and fills are caught, and the guilty one is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import pytest
 from audit_samples import accusation, daily, experiment, splits_of, stored
 
 from foxflow import dataset, portfolio, signals, splits
-from foxflow.config import WalkForward
+from foxflow.config import Backtest, WalkForward
 from foxflow.dataset import Dataset, Parts, Scaler
 from foxflow.splits import Fold
+from foxflow.training import FoldResult
 from foxflow_ridge import FittedRidge, Ridge
 
 Patch = pytest.MonkeyPatch
@@ -285,3 +286,63 @@ def test_trades_that_are_left_out_where_they_lose_are_named(monkeypatch: Patch, 
     message = accusation(experiment(), days)
     assert "the position of " in message
     assert "a decision reads the bars right after it" in message
+
+
+def test_an_order_filled_before_its_delay_is_named(monkeypatch: Patch, days: Path) -> None:
+    plant_terms(monkeypatch, delay_bars=0)
+    message = accusation(experiment(backtest={"delay_bars": 2}), days)
+    assert "lies 1 bar(s) after its decision at 2020-" in message
+    assert "expected at least 3, by [backtest] delay_bars = 2" in message
+
+
+def test_an_order_filled_before_its_delay_is_named_though_the_book_does_not_say_so(
+    monkeypatch: Patch, days: Path
+) -> None:
+    plant_terms(monkeypatch, delay_bars=0)
+    monkeypatch.setattr("foxflow.audit.trading._require_delays", lambda *_: None)
+    message = accusation(experiment(backtest={"delay_bars": 2}), days)
+    assert "is another once forecasts at 2020-" in message
+
+
+def test_a_fill_at_another_price_than_the_config_says_is_named(monkeypatch: Patch, days: Path) -> None:
+    plant_terms(monkeypatch, fill="next_open")
+    assert "the close of its bar" in accusation(experiment(backtest={"fill": "next_close"}), days)
+
+
+def plant_terms(monkeypatch: Patch, **terms: Any) -> None:
+    original = portfolio.run
+
+    def run(positions: pl.DataFrame, bars: pl.DataFrame, *, execution: Backtest, **options: Any) -> portfolio.Book:
+        return original(positions, bars, execution=replace(execution, **terms), **options)
+
+    monkeypatch.setattr(portfolio, "run", run)
+
+
+def test_thresholds_chosen_with_the_bars_of_the_test_are_named(monkeypatch: Patch, days: Path) -> None:
+    # As if the threshold of each fold were what would have paid best, bars of the test span among them.
+    original = signals.positions
+
+    def positions(forecasts: pl.DataFrame, *, bars: pl.DataFrame, **options: Any) -> pl.DataFrame:
+        move = float((bars["close"] / bars["open"] - 1).abs().mean())  # type: ignore[arg-type]
+        strong = pl.col("forecast").abs() > move / 10
+        chosen = forecasts.with_columns(forecast=pl.when(strong).then("forecast").otherwise(0.0))
+        return original(chosen, bars=bars, **options)
+
+    monkeypatch.setattr(signals, "positions", positions)
+    message = accusation(experiment(), days)
+    assert "once bars after " in message
+    assert "the signal of " in message
+
+
+def test_a_chosen_threshold_that_saw_its_test_span_is_named(monkeypatch: Patch, days: Path) -> None:
+    original = signals.choose
+
+    def choose(results: Sequence[FoldResult], *arguments: Any, **options: Any) -> dict[int, signals.Thresholds]:
+        chosen = original(results, *arguments, **options)
+        tested = {r.fold.number: float(r.forecasts["forecast"].abs().median()) for r in results}  # type: ignore[arg-type]
+        return {n: replace(t, enter_bps=tested[n] * 1e4, exit_bps=tested[n] * 1e4) for n, t in chosen.items()}
+
+    monkeypatch.setattr(signals, "choose", choose)
+    config = experiment(strategy={"threshold_bps": "chosen"})
+    message = accusation(config, days)
+    assert "a threshold, size or limit was chosen on what came later" in message

@@ -6,10 +6,10 @@ change of foxflow itself lets through. Where truth is needed, it is worked out a
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from foxflow import market, registry
 from foxflow.audit import folds, models, outcomes, reading, samples, trading
@@ -25,17 +25,18 @@ from foxflow.splits import Fold
 __all__ = ["Audit", "Check", "full", "prove", "quick", "require_after_cut", "require_fills", "timeline"]
 
 QUICK_CUTS, FULL_CUTS = 2, 12
+QUICK_FOLDS, FULL_FOLDS = 12, 10_000
 
 
-def quick(config: Config, pulled: Market, data: Dataset, *, raw: pl.DataFrame | None = None) -> Audit:
+def quick(config: Config, pulled: Market, data: Dataset, *, store: Path | None = None) -> Audit:
     """Return the audit of bars, features, labels, splits and scaler, without a fit.
 
     Parameters
     ----------
     data
         The samples of `pulled.first`.
-    raw
-        The stored bars that `pulled` was made of (`reading.stored_bars`); None leaves their reading unattacked.
+    store
+        The DuckDB file that `pulled` came from; None leaves the reading of stored bars unattacked.
 
     Raises
     ------
@@ -43,7 +44,10 @@ def quick(config: Config, pulled: Market, data: Dataset, *, raw: pl.DataFrame | 
         On the first leak, naming the guilty feature, label, fold or step and the first bar.
     """
     started = time.monotonic()
-    checks = list(_without_fit(config, pulled, data, raw, full=False))
+    checks: list[Check] = []
+    if store is not None:
+        checks += reading.attack(config, pulled, store, n=QUICK_CUTS, in_part=True)
+    checks += _without_fit(config, pulled, data, full=False)
     return Audit(tuple(checks), time.monotonic() - started)
 
 
@@ -63,28 +67,23 @@ def full(config: Config, store: Path) -> Audit:
     started = time.monotonic()
     pulled = market.pull(config, store)
     data = samples.build(config, pulled.first, pulled.universe)
-    raw = reading.stored_bars(config, pulled, store)
-    checks = list(_without_fit(config, pulled, data, raw, full=True))
+    checks = reading.attack(config, pulled, store, n=FULL_CUTS, in_part=False)
+    checks += _without_fit(config, pulled, data, full=True)
     checks += _with_fits(config, pulled, data)
     return Audit(tuple(checks), time.monotonic() - started)
 
 
-def _without_fit(
-    config: Config, pulled: Market, data: Dataset, raw: pl.DataFrame | None, *, full: bool
-) -> Iterator[Check]:
-    if raw is not None:
-        cuts = reading.moments(pulled, raw, n=FULL_CUTS if full else QUICK_CUTS)
-        yield from reading.attack_reading(pulled, raw, cuts)
+def _without_fit(config: Config, pulled: Market, data: Dataset, *, full: bool) -> Iterator[Check]:
     bars = pulled.first if full else samples.few(pulled.first)
     yield _same_samples(config, pulled, data)
     when = samples.moments(config, bars, full=full)
     yield from samples.attack_features(config, bars, when)
     yield from outcomes.attack_labels(config, bars, when)
     warmup_bars = registry.build(config.model.name, config.model.options).warmup_bars
-    yield from folds.attack_splits(config, data, warmup_bars=warmup_bars)
-    yield from folds.attack_scaler(
-        config, pulled.first, data, lambda rows: samples.build(config, rows, pulled.universe), warmup_bars=warmup_bars
-    )
+    most_folds = FULL_FOLDS if full else QUICK_FOLDS
+    yield from folds.attack_splits(config, data, warmup_bars=warmup_bars, most_folds=most_folds)
+    again = partial(samples.build, config, universe=pulled.universe)
+    yield from folds.attack_scaler(config, pulled.first, data, again, warmup_bars=warmup_bars, full=full)
 
 
 def _same_samples(config: Config, pulled: Market, data: Dataset) -> Check:
@@ -116,6 +115,6 @@ def _with_fits(config: Config, pulled: Market, data: Dataset) -> Iterator[Check]
         yield from models.attack_forecasts(config, one)
         yield from models.attack_graphs(config, one)
     yield from models.attack_fit(
-        config, made[-1], pulled.first, lambda rows: samples.build(config, rows, pulled.universe)
+        config, made[-1], pulled.first, partial(samples.build, config, universe=pulled.universe)
     )
     yield from trading.attack_trading(config, pulled, results)

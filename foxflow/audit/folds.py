@@ -17,8 +17,6 @@ from foxflow.errors import LeakageError
 from foxflow.splits import Fold
 from foxflow.training import FoldResult
 
-MOST_FOLDS = 3
-
 
 def walk(config: Config, data: Dataset) -> list[Fold]:
     """Return the folds of the experiment, that of the final fit among them."""
@@ -27,8 +25,8 @@ def walk(config: Config, data: Dataset) -> list[Fold]:
     return [*folds, splits.final(times, config.walk_forward, number=len(folds))]
 
 
-def attack_splits(config: Config, data: Dataset, *, warmup_bars: int) -> list[Check]:
-    """Return the checks that every fold withstood, its rows' label ends taken from the bars' own times.
+def attack_splits(config: Config, data: Dataset, *, warmup_bars: int, most_folds: int) -> list[Check]:
+    """Return the checks that so many folds withstood, evenly chosen; where labels end is the bars' own times'.
 
     Raises
     ------
@@ -36,21 +34,23 @@ def attack_splits(config: Config, data: Dataset, *, warmup_bars: int) -> list[Ch
         Naming the fold and the row.
     """
     folds = walk(config, data)
-    for fold in folds:
+    chosen = sorted(set(np.linspace(0, len(folds) - 1, most_folds).round().astype(int).tolist()))
+    for fold in (folds[i] for i in chosen):
         pieces = dataset.parts(data, fold, warmup_bars=warmup_bars)
         _prove_rows(data, pieces.train, fold, "training", before=fold.valid_start)
         _prove_rows(data, pieces.valid, fold, "validation", before=fold.test_start)
         embargo = config.walk_forward.embargo
         _prove_embargo(data, pieces.train, fold, embargo=embargo, name="training", start=fold.valid_start)
         _prove_embargo(data, pieces.valid, fold, embargo=embargo, name="validation", start=fold.test_start)
+    for fold in folds:
         if fold.cut >= fold.test_start:
-            raise _wrong(fold, f"has its cut at {shown(fold.cut)}", f"before its test starts, {shown(fold.test_start)}")
+            raise _wrong(fold, f"has its cut at {shown(fold.cut)}", f"it before its test, {shown(fold.test_start)}")
     spans = [(f.test_start, f.test_end) for f in folds if not f.is_final]
     for one, other in pairwise(spans):
         if one[1] >= other[0]:
             raise _wrong(folds[spans.index(other)], f"tests from {shown(other[0])}", f"after {shown(one[1])}")
     what = f"{len(folds)} folds, embargo {config.walk_forward.embargo}"
-    return [Check("label ends, embargo and cut of each fold", what, len(folds))]
+    return [Check("label ends, embargo and cut of each fold", what, len(chosen))]
 
 
 def _counted(data: Dataset, part: Dataset) -> list[tuple[Series, Times, Times]]:
@@ -101,9 +101,15 @@ def _wrong(fold: Fold, seen: str, expected: str) -> LeakageError:
 
 
 def attack_scaler(
-    config: Config, bars: pl.DataFrame, data: Dataset, build: Callable[[pl.DataFrame], Dataset], *, warmup_bars: int
+    config: Config,
+    bars: pl.DataFrame,
+    data: Dataset,
+    build: Callable[[pl.DataFrame], Dataset],
+    *,
+    warmup_bars: int,
+    full: bool,
 ) -> list[Check]:
-    """Return the checks that scaler and training data of the first, a middle and the last fold withstood.
+    """Return the checks that scaler and training data of the first and the last fold withstood, and of a middle one.
 
     Everything after the last bar that a training row or its label reads is corrupted.
 
@@ -118,13 +124,14 @@ def attack_scaler(
         Naming the fold and what moved.
     """
     folds = walk(config, data)
-    chosen = sorted({0, len(folds) // 2, len(folds) - 1})[:MOST_FOLDS]
+    chosen = sorted({0, len(folds) // 2 if full else 0, len(folds) - 1})
+    attacks = (("noise", noise), ("times 1000", times_1000))[: 2 if full else 1]
     for fold in (folds[i] for i in chosen):
         train, scaler = _fitted(config, data, fold, warmup_bars)
         counted = _counted(data, train)
         last_row = max(int(ts.max()) for _, ts, _ in counted)
         last_end = max(int(end.max()) for _, _, end in counted)
-        for how, corruption in (("noise", noise), ("times 1000", times_1000)):
+        for how, corruption in attacks:
             other_train, other = _fitted(config, build(corruption(bars, last_end)), fold, warmup_bars)
             _require_same(fold, scaler, other, f"bars after {shown(last_end)} ({how})", data.feature_names)
             _require_same_rows(fold, scaler.apply(train), other.apply(other_train), last_end)
@@ -132,7 +139,13 @@ def attack_scaler(
         _, other = _fitted(config, _with_other_features(data, last_row), fold, warmup_bars)
         what = f"features after its last training row, {shown(last_row)}"
         _require_same(fold, scaler, other, what, data.feature_names)
-    return [Check("bars and features after the last training row", "scaler and training data", 3 * len(chosen))]
+    return [
+        Check(
+            "bars and features after the last training row",
+            "scaler and training data",
+            (1 + len(attacks)) * len(chosen),
+        )
+    ]
 
 
 def _fitted(config: Config, data: Dataset, fold: Fold, warmup_bars: int) -> tuple[Dataset, Scaler]:
@@ -197,18 +210,25 @@ def require_after_cut(results: Sequence[FoldResult], *, model: str) -> None:
             )
 
 
-def prove(config: Config, data: Dataset, results: Sequence[FoldResult]) -> list[dict[str, Any]]:
+def prove(
+    config: Config, data: Dataset, results: Sequence[FoldResult], *, model: str | None = None
+) -> list[dict[str, Any]]:
     """Return the proof of each fold that was tested, in their order: times in UTC as ISO 8601.
 
     Keys: `train_label_end`, `valid_label_end`, `valid_start`, `embargo_bars` (bar times between the newest label's end
     and the test), `scaler_first_ts`, `scaler_last_ts`, `first_forecast_ts` (null where nothing was forecast).
+
+    Parameters
+    ----------
+    model
+        Whose results they are, where they are not those of the config's own.
 
     Raises
     ------
     LeakageError
         Where a forecast is not after its model's cut, or a fold's own facts or the bars' times contradict its split.
     """
-    require_after_cut(results, model=config.model.name)
+    require_after_cut(results, model=model or config.model.name)
     times = dataset.bar_times(data)
     rows = []
     for result in results:

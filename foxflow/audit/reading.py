@@ -1,6 +1,5 @@
 """Attacks on how stored bars become the experiment's: adjusted, joined, resampled, none of it by what came later."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,16 +7,44 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from foxflow import adjustment, store
+from foxflow import adjustment, market, store
 from foxflow.audit.checks import Check, accuse
 from foxflow.audit.corruption import at, cut, first_difference, noise, shown, spread
+from foxflow.audit.samples import MOST_SYMBOLS
 from foxflow.bars import PRICES, instant
 from foxflow.config import Config
 from foxflow.errors import LeakageError
 from foxflow.market import Market, Reading
 
 VALUES = [*PRICES, "volume"]
-EVENTS_SHOWN = 6
+MOST_STORED = 40_000
+
+
+def attack(config: Config, pulled: Market, path: Path, *, n: int, in_part: bool) -> list[Check]:
+    """Return the checks of `attack_reading` on the stored bars of an experiment, or on the first of some symbols.
+
+    Raises
+    ------
+    LeakageError
+        As `attack_reading`, and where there are other bars than the store lists.
+    """
+    try:
+        return _attack(config, pulled, path, n=n, in_part=in_part)
+    except LeakageError:
+        fresh = market.pull(config, path)
+        if fresh.first.equals(pulled.first):
+            raise
+        # Bars came in since the market was pulled: it is attacked as it is now.
+        return _attack(config, fresh, path, n=n, in_part=in_part)
+
+
+def _attack(config: Config, pulled: Market, path: Path, *, n: int, in_part: bool) -> list[Check]:
+    if in_part and pulled.reading is not None and pulled.reading.series is None:
+        symbols = pulled.first["symbol"].unique().sort()
+        picked = symbols.gather(np.linspace(0, len(symbols) - 1, min(len(symbols), MOST_SYMBOLS)).astype(int)).to_list()
+        pulled = replace(pulled, first=pulled.first.filter(pl.col("symbol").is_in(picked)))
+    raw = stored_bars(config, pulled, path)
+    return attack_reading(*(few(pulled, raw) if in_part else (pulled, raw)), n=n)
 
 
 def stored_bars(config: Config, pulled: Market, path: Path) -> pl.DataFrame:
@@ -28,7 +55,7 @@ def stored_bars(config: Config, pulled: Market, path: Path) -> pl.DataFrame:
     LeakageError
         Where there are other bars than the store lists: some were made up, or left out.
     """
-    name, symbols = config.data.stored_bar or config.data.bar, list(config.data.symbols)
+    name, symbols = config.data.stored_bar or config.data.bar, pulled.first["symbol"].unique().sort().to_list()
     listed = store.list_bars(path).filter(pl.col("bar") == store.bar_name(name))
     if config.futures is not None and pulled.reading is not None:
         contracts = pulled.reading.contracts["symbol"].unique().to_list()
@@ -45,27 +72,37 @@ def stored_bars(config: Config, pulled: Market, path: Path) -> pl.DataFrame:
     return raw.sort("symbol", "ts")
 
 
+def few(pulled: Market, raw: pl.DataFrame) -> tuple[Market, pl.DataFrame]:
+    """Return what is made of the first stored bars, of more than can be read again and again."""
+    if pulled.reading is None or len(raw) <= MOST_STORED:
+        return pulled, raw
+    until = raw["ts"].sort()[MOST_STORED - 1]
+    early = pl.col("ts") <= until
+    past = replace(pulled.reading, until=until)
+    return replace(pulled, first=pulled.first.filter(early), reading=past), raw.filter(early)
+
+
 def moments(pulled: Market, raw: pl.DataFrame, *, n: int) -> list[int]:
     """Return the instants to cut at: spread over the bars, and right before the first splits and dividends."""
     times = np.unique(at(raw))
     when = set(spread(times, n, first=min(2, len(times) - 1)))
     dated = at(pulled.events.join(raw, on=["symbol", "ts"], how="semi").sort("ts"))
-    for event in dated[:: max(len(dated) // EVENTS_SHOWN, 1)].tolist():
+    for event in dated[:: max(len(dated) // n, 1)].tolist():
         before = np.searchsorted(times, event) - 1
         if before > 0:
             when.add(int(times[before]))
     return sorted(when - {int(times[-1])})
 
 
-def attack_reading(pulled: Market, raw: pl.DataFrame, when: Sequence[int]) -> list[Check]:
+def attack_reading(pulled: Market, raw: pl.DataFrame, *, n: int) -> list[Check]:
     """Return the checks that the experiment's bars withstood.
 
     Parameters
     ----------
     raw
         The stored bars they are made of, sorted by (symbol, ts).
-    when
-        Instants (int64 us): raw bars and events after each are taken away, or made others.
+    n
+        At how many instants, and before how many events: raw bars and events after each are taken away, or made others.
 
     Raises
     ------
@@ -76,6 +113,7 @@ def attack_reading(pulled: Market, raw: pl.DataFrame, when: Sequence[int]) -> li
     if reading is None:
         return []
     made, _ = reading.make(raw)
+    when = moments(pulled, raw, n=n)
     target = _named(reading)
     _require_equal(
         pulled.first,

@@ -66,16 +66,19 @@ def _book(config: Config, pulled: Market, walk: Sequence[FoldResult]) -> Book:
 
 def _attack_book(config: Config, pulled: Market, walk: Sequence[FoldResult], moments: Sequence[int]) -> list[Check]:
     base = _book(config, pulled, walk)
-    done = [require_fills(config, pulled, base)]
+    endings = trading.decide(config, pulled, walk).endings
+    done = [require_fills(config, pulled, base, endings=endings)]
+    times = np.unique(at(pulled.first))
     chosen = moments[:: max(len(moments) - 1, 1)]
     for moment in chosen:
         other = _book(config, _other_bars(pulled, moment), walk)
         _require_same_positions(base.held, other.held, moment, "bars")
-        _require_same_fills(base, other, moment, "bars after it")
-        # A decision at ts may not be filled in its own bar.
+        _require_same_fills(base, other, moment, f"bars after {shown(moment)}")
+        # A decision at ts may not be filled in its own bar, nor in those that it is delayed by.
+        delayed = min(int(np.searchsorted(times, moment)) + config.backtest.delay_bars, len(times) - 1)
         other = _book(config, pulled, [_other_forecasts(r, moment - 1) for r in walk])
         _require_same_positions(base.held, other.held, moment - 1, "forecasts")
-        _require_same_fills(base, other, moment, "forecasts at its own ts and later")
+        _require_same_fills(base, other, int(times[delayed]), f"forecasts at {shown(moment)} and later")
     done += [
         Check("later bars: noise", "fills", len(chosen)),
         Check("forecasts at the fill's own bar", "fills", len(chosen)),
@@ -137,8 +140,8 @@ def _require_same_fills(base: Book, other: Book, moment: int, what: str) -> None
         row = stray.sort("ts").row(0, named=True)
         raise accuse(
             f"the fill of {row['symbol']} in the bar at {row['ts']:%Y-%m-%dT%H:%M:%SZ} ({row['shares']:.6g} shares at "
-            f"{row['price']:.6g}) is another once {what} ({shown(moment)}) are others",
-            "a fill decided at an earlier bar, at a price of its own bar",
+            f"{row['price']:.6g}) is another once {what} are others",
+            "a fill at a price of its own bar, decided by at least one bar and [backtest] delay_bars before",
             "mend portfolio: an order counted at ts is filled at the next bar",
         )
 
@@ -185,13 +188,15 @@ def _require_equal_at(base: Book, other: Book, tick: datetime, column: str, what
         )
 
 
-def require_fills(config: Config, pulled: Market, book: Book) -> Check:
+def require_fills(config: Config, pulled: Market, book: Book, *, endings: pl.DataFrame | None = None) -> Check:
     """Return the check that every fill has the price that [backtest] says, in a bar after a decision.
 
     Parameters
     ----------
     book
         Of a strategy over the bars of `pulled.first`.
+    endings
+        `endings.ENDING_SCHEMA`: what is closed at an ending's price is not filled at a bar's.
 
     Raises
     ------
@@ -218,6 +223,8 @@ def require_fills(config: Config, pulled: Market, book: Book) -> Check:
         raise _fill_accused(undecided, "has no decision before it", "a decision at an earlier bar of its symbol")
     # What a symbol that ends is closed at stands in its ending, not in a bar.
     priced = rows.filter(pl.col("expected").is_not_null())
+    if endings is not None:
+        priced = priced.join(endings.drop_nulls("ts"), on=["symbol", "ts"], how="anti", maintain_order="left")
     if fill != "next_open":
         # A series of futures is rolled at the open, however its orders are filled.
         priced = priced.join(_rolled(pulled), on=["symbol", "ts"], how="anti", maintain_order="left")
@@ -227,7 +234,25 @@ def require_fills(config: Config, pulled: Market, book: Book) -> Check:
         row = wrong.row(0, named=True)
         price = f"{fill.replace('next_', 'the ')} of its bar, {row['expected']:.9g}, and costs"
         raise _fill_accused(wrong, f"is at {row['price']:.9g}", price)
+    _require_delays(config, pulled, book)
     return Check(f"price and decision of every fill ({fill})", "fills", len(rows))
+
+
+def _require_delays(config: Config, pulled: Market, book: Book) -> None:
+    """Raise where a fill lies fewer bars after the decision that the book names than [backtest] says."""
+    named = book.charges.filter(pl.col("decided_ts").is_not_null())
+    times = np.unique(at(pulled.first))
+    stamps = (named[c].dt.timestamp("us").to_numpy() for c in ("decided_ts", "ts"))
+    decided, filled = (np.searchsorted(times, each) for each in stamps)
+    early = np.flatnonzero(filled - decided < 1 + config.backtest.delay_bars)
+    if len(early):
+        rows = named[early.tolist()].join(book.fills.select("symbol", "ts", "shares"), on=["symbol", "ts"], how="left")
+        lag = int((filled - decided)[early[0]])
+        raise _fill_accused(
+            rows,
+            f"lies {lag} bar(s) after its decision at {shown(_micros(rows['decided_ts'][0]))}",
+            f"at least {1 + config.backtest.delay_bars}, by [backtest] delay_bars = {config.backtest.delay_bars}",
+        )
 
 
 def _fill_accused(rows: pl.DataFrame, seen: str, expected: str) -> LeakageError:
