@@ -2,8 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -83,7 +84,10 @@ class Segments:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The bars of several symbols, each a `Series`, symbols in ascending order, and who of them is a member when."""
+    """The bars of several symbols, each a `Series`, symbols in ascending order, and who of them is a member when.
+
+    `delays`: how long after its `ts` a symbol's bar was known at the latest; none where it is not named.
+    """
 
     feature_names: tuple[str, ...]
     label_name: str
@@ -91,6 +95,7 @@ class Dataset:
     lookback: int
     series: tuple[Series, ...]
     universe: Universe = EVERYTHING
+    delays: Mapping[str, timedelta] = field(default_factory=dict)
 
     def table(self) -> Table:
         """Return the rows that count (weight above 0), by symbol and time."""
@@ -214,6 +219,7 @@ def build(
     horizon: int,
     bar: str = "1d",
     universe: Universe = EVERYTHING,
+    delays: Mapping[str, timedelta] | None = None,
 ) -> Dataset:
     """Return the samples of adjusted bars, of the length `bar`, as arrays; no row counts yet (weight 0)."""
     frame = samples(bars, feature_names=feature_names, label_name=label_name, horizon=horizon, bar=bar)
@@ -221,7 +227,8 @@ def build(
         _series(str(symbol), rows, feature_names)
         for (symbol,), rows in frame.partition_by("symbol", as_dict=True, maintain_order=True).items()
     )
-    return Dataset(tuple(feature_names), label_name, horizon, features.lookback(feature_names), series, universe)
+    lookback = features.lookback(feature_names)
+    return Dataset(tuple(feature_names), label_name, horizon, lookback, series, universe, dict(delays or {}))
 
 
 def _series(symbol: str, rows: pl.DataFrame, feature_names: Sequence[str]) -> Series:
@@ -254,6 +261,17 @@ def bar_times(data: Dataset) -> Times:
     return np.unique(np.concatenate([s.ts for s in data.series]))
 
 
+def known_times(data: Dataset) -> Times:
+    """Return when every bar of each of the universe's bar times (`bar_times`) was known, int64 microseconds."""
+    at = np.concatenate([s.ts for s in data.series])
+    delay = [data.delays.get(s.symbol, timedelta()) // timedelta(microseconds=1) for s in data.series]
+    known = at + np.repeat(np.array(delay, dtype=np.int64), [len(s) for s in data.series])
+    times, index = np.unique(at, return_inverse=True)
+    latest = times.copy()
+    np.maximum.at(latest, index, known)
+    return latest
+
+
 @dataclass(frozen=True)
 class Parts:
     """A fold's data, raw, with weights."""
@@ -267,7 +285,7 @@ def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
 
     Rows count equally per date, then per symbol; a row that is not valid, whose label is not known or whose symbol is
     no member (at the row's time, as known at the fold's cut) counts for nothing. `valid` has `warmup_bars` bars of
-    context in front of each symbol's first validation row, features only.
+    context in front of each symbol's first validation row, features only. No row lies before the fold's `train_start`.
 
     Raises
     ------
@@ -280,8 +298,8 @@ def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
     valid = _counted(data, fold, fold.validates_on)
     fold.prove(train_end=newest_label_end(train), valid_end=newest_label_end(valid))
     return Parts(
-        train=_clipped(train, lambda s: (0, int(np.searchsorted(s.ts, fold.valid_start)))),
-        valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, fold.cut, warmup_bars)),
+        train=_clipped(train, lambda s: _with_context(s, fold.train_start, fold.valid_start - 1, 0)),
+        valid=_clipped(valid, lambda s: _with_context(s, fold.valid_start, fold.cut, warmup_bars, fold.train_start)),
     )
 
 
@@ -305,9 +323,9 @@ def _without_label(series: Series) -> Series:
     return replace(series, label=np.full(len(series), np.nan), label_end=unknown_end, weight=np.zeros(len(series)))
 
 
-def _with_context(series: Series, start: int, end: int, context: int) -> tuple[int, int]:
-    first = int(np.searchsorted(series.ts, start))
-    return max(0, first - context), int(np.searchsorted(series.ts, end, side="right"))
+def _with_context(series: Series, start: int, end: int, context: int, oldest: int = 0) -> tuple[int, int]:
+    first, floor = np.searchsorted(series.ts, [start, oldest]).tolist()
+    return max(floor, first - context), int(np.searchsorted(series.ts, end, side="right"))
 
 
 def _clipped(data: Dataset, bounds: Callable[[Series], tuple[int, int]]) -> Dataset:

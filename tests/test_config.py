@@ -2,6 +2,7 @@ import tomllib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_misspelt_key_names_its_section_the_known_keys_and_the_nearest() -> No
     with pytest.raises(ConfigError) as caught:
         parse(broken)
     assert str(caught.value) == (
-        "[walk_forward] unknown key 'embarg'; known: embargo, every, train, validation; did you mean 'embargo'?"
+        "[walk_forward] unknown key 'embarg'; known: embargo, every, train, validation, window; did you mean 'embargo'?"
     )
 
 
@@ -163,3 +164,41 @@ def test_set_removes_a_key_with_an_empty_value() -> None:
         config.load(TINY, overrides=["costs.fee="])
     with pytest.raises(ConfigError, match=r"\[costs\] fee_bps is required and missing"):
         config.load(TINY, overrides=["costs.fee_bps="])
+
+
+def scheduled(**schedule: object) -> dict[str, Any]:
+    chosen = document()
+    del chosen["walk_forward"]["every"]
+    return chosen | {"schedule": {"cron": "0 22 * * fri", "time_zone": "America/New_York", **schedule}}
+
+
+def test_a_schedule_takes_the_place_of_every_so_many_bars() -> None:
+    settings = parse(scheduled())
+    assert (settings.walk_forward.every, settings.schedule) == (
+        None, config.Schedule(cron="0 22 * * fri", time_zone="America/New_York"),
+    )  # fmt: skip
+    assert parse(to_document(settings)) == settings
+
+
+def test_exactly_one_says_when_to_retrain() -> None:
+    both, neither = document() | {"schedule": scheduled()["schedule"]}, document()
+    del neither["walk_forward"]["every"]
+    for broken, which in ((both, "both given"), (neither, "both missing")):
+        with pytest.raises(
+            ConfigError, match=rf"\[walk_forward\] every and \[schedule\] are {which}; expected exactly one"
+        ):
+            parse(broken)
+
+
+def test_a_cron_line_or_zone_that_is_none_is_refused_when_read() -> None:
+    with pytest.raises(ConfigError, match=r"\[schedule\] cron = '0 24 \* \* \*': '24' as hour is not 0 to 23"):
+        parse(scheduled(cron="0 24 * * *"))
+    with pytest.raises(ConfigError, match=r"\[schedule\] time_zone = 'New_York'; expected an IANA name"):
+        parse(scheduled(time_zone="New_York"))
+
+
+def test_another_window_is_refused() -> None:
+    broken = document()
+    broken["walk_forward"]["window"] = "sliding"
+    with pytest.raises(ConfigError, match="window = 'sliding'; expected one of 'expanding', 'rolling'"):
+        parse(broken)

@@ -54,6 +54,12 @@ class Config:
     futures: Futures | None = None
 
     def __post_init__(self) -> None:
+        if (self.walk_forward.every is None) == (self.schedule is None):
+            both = "are both given" if self.schedule is not None else "are both missing"
+            raise ConfigError(
+                f"[walk_forward] every and [schedule] {both}; expected exactly one to say when to retrain: every = so "
+                "many bar times, or [schedule] cron and time_zone; --set walk_forward.every= takes it away"
+            )
         if self.futures is not None:
             if self.data.source == "sample":
                 raise ConfigError("[futures] has no effect on [data] source = 'sample', which has none; remove it")

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
+from foxflow import cron
 from foxflow.config.mapping import require
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -35,21 +37,23 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class WalkForward:
-    """Expanding walk-forward, counted in bar times of the universe.
+    """A walk-forward, counted in bar times of the universe.
 
     `train`: bar times before the first test span; `every`: bar times between retrainings, which is the length of
-    a test span; `embargo`: extra bar times between the last training label's end and the test span;
-    `validation`: share of the training bar times held back, at their end, for early stopping.
+    a test span, left out where a [schedule] says when; `embargo`: extra bar times between the last training label's
+    end and the test span; `validation`: share of the training bar times held back, at their end, for early stopping;
+    `window`: whether a fold learns from all bar times before its test (expanding) or the newest `train` (rolling).
     """
 
     train: int
-    every: int
     embargo: int
+    every: int | None = None
     validation: float = 0.2
+    window: Literal["expanding", "rolling"] = "expanding"
 
     def __post_init__(self) -> None:
         require(self.train >= 2, f"train = {self.train}; expected at least 2 bars")
-        require(self.every >= 1, f"every = {self.every}; expected at least 1 bar")
+        require(self.every is None or self.every >= 1, f"every = {self.every}; expected at least 1 bar")
         require(self.embargo >= 0, f"embargo = {self.embargo}; expected 0 or more bars")
         require(0 < self.validation < 0.5, f"validation = {self.validation}; expected a share between 0 and 0.5")
 
@@ -64,7 +68,11 @@ class ModelChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When the night retrains: a cron line of five fields in a named time zone."""
+    """When a model is retrained, in the backtest as at night: a cron line of five fields (`foxflow.cron`) in a zone."""
 
     cron: str
     time_zone: str
+
+    def __post_init__(self) -> None:
+        cron.require(self.cron)
+        cron.require_zone(self.time_zone)

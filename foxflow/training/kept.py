@@ -41,7 +41,7 @@ class Keys:
 
 def keys(data: Dataset, fold: Fold, recipe: Recipe, *, model: Model, folder: Path, code: Code, forecaster: str) -> Keys:
     """Return what names a fold: all that decides what `fit_fold` makes of it."""
-    limits = [fold.train_limit, fold.valid_start, fold.valid_limit]
+    limits = [fold.train_start, fold.train_limit, fold.valid_start, fold.valid_limit]
     seed = fit_seed(recipe.seed, fold.cut)
     decided = [recipe.model, recipe.options, seed, recipe.clip, code.sha256, processor(), limits]
     pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
