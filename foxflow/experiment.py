@@ -10,7 +10,8 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,13 @@ def pull_market(config: Config, folder: Path) -> Market:
     return market.pull(config, open_store(folder, config.data.source))
 
 
-def build_dataset(config: Config, adjusted: pl.DataFrame, universe: Universe = EVERYTHING) -> Dataset:
-    """Return the samples of adjusted bars."""
+def build_dataset(
+    config: Config,
+    adjusted: pl.DataFrame,
+    universe: Universe = EVERYTHING,
+    delays: Mapping[str, timedelta] | None = None,
+) -> Dataset:
+    """Return the samples of adjusted bars; `delays` as in `Dataset`."""
     return dataset.build(
         adjusted,
         feature_names=config.features.names,
@@ -98,6 +104,7 @@ def build_dataset(config: Config, adjusted: pl.DataFrame, universe: Universe = E
         horizon=config.label.horizon,
         bar=config.data.bar,
         universe=universe,
+        delays=delays,
     )
 
 
@@ -110,7 +117,7 @@ def samples_as_of(config: Config, pulled: Market, first: Dataset) -> SamplesAsOf
     # Consecutive folds often see the same; no more is kept, for each may be as large as `first`.
     @lru_cache(maxsize=1)
     def built(corrected_at: int) -> Dataset:
-        return build_dataset(config, pulled.as_of(corrected_at), pulled.universe)
+        return build_dataset(config, pulled.as_of(corrected_at), pulled.universe, pulled.delays)
 
     def seen(cut: int) -> Dataset:
         newest = pulled.corrected_at(cut)
@@ -140,7 +147,8 @@ def retrain(
     if checkpoints is not None:
         _forget_old(checkpoints)
     times = dataset.bar_times(data)
-    folds = splits.walk_forward(times, config.walk_forward)
+    known = dataset.known_times(data)
+    folds = splits.walk_forward(times, config.walk_forward, schedule=config.schedule, known=known)
     if folder is not None:
         folds.append(splits.final(times, config.walk_forward, number=len(folds)))
     options = config.model.options if model is None else {}
@@ -204,7 +212,7 @@ def run(
     with scratch(folder) as work:
         stage("bars")
         pulled = pull_market(config, folder)
-        data = build_dataset(config, pulled.first, pulled.universe)
+        data = build_dataset(config, pulled.first, pulled.universe, pulled.delays)
         as_of = samples_as_of(config, pulled, data)
         stage("audit")
         audited = audit.quick(config, pulled, data)

@@ -117,6 +117,8 @@ class Market:
         The names of severe findings in the first known values that the experiment takes all the same.
     findings
         All findings in them (`bars.FINDING_SCHEMA`).
+    delays
+        How long after its `ts` a bar of each symbol was known at the latest.
     """
 
     first: pl.DataFrame
@@ -129,6 +131,7 @@ class Market:
     n_outside: int = 0
     accepted: tuple[str, ...] = ()
     findings: pl.DataFrame = field(default_factory=bars.FINDING_SCHEMA.to_frame)
+    delays: Mapping[str, timedelta] = field(default_factory=dict)
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
@@ -225,7 +228,7 @@ def pull(config: Config, path: Path) -> Market:
     if data.outside_sessions == "drop":
         dropped = len(resample.outside_sessions(raw, bar=name, calendar=data.calendar))
     universe = Universe.of(store.read_universe(path))
-    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted, found)
+    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted, found, delays)
 
 
 def _changes(contracts: pl.DataFrame) -> pl.Series:

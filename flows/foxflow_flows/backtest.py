@@ -28,7 +28,7 @@ def pull_market(settings: Config, folder: Path) -> Market:
 @task(cache_policy=NO_CACHE)
 def build_dataset(settings: Config, pulled: Market) -> Dataset:
     """Return the samples of the bars as they came."""
-    return experiment.build_dataset(settings, pulled.first, pulled.universe)
+    return experiment.build_dataset(settings, pulled.first, pulled.universe, pulled.delays)
 
 
 @task(cache_policy=NO_CACHE)

@@ -20,8 +20,8 @@ from foxflow.training import FoldResult
 
 def walk(config: Config, data: Dataset) -> list[Fold]:
     """Return the folds of the experiment, that of the final fit among them."""
-    times = dataset.bar_times(data)
-    folds = splits.walk_forward(times, config.walk_forward)
+    times, known = dataset.bar_times(data), dataset.known_times(data)
+    folds = splits.walk_forward(times, config.walk_forward, schedule=config.schedule, known=known)
     return [*folds, splits.final(times, config.walk_forward, number=len(folds))]
 
 
