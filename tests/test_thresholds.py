@@ -139,6 +139,13 @@ def test_a_tail_is_as_long_as_its_outcomes_that_do_not_overlap() -> None:
     assert notes == [("59 dates of validation, fewer than 20 horizons of 3: nothing is chosen", False), (None, True)]
 
 
+def test_a_tail_without_rows_chooses_nothing() -> None:
+    empty = replace(tail({"A": STRONG_FIRST}), validation=pl.DataFrame(schema=VALIDATION_SCHEMA))
+    found = signals.choose([empty], chosen_config())[0]
+    assert (found.enter_bps, found.exit_bps, found.score, found.n_rows) == (0.0, 0.0, 0.0, 0)
+    assert found.note == "0 dates of validation, fewer than 20 horizons of 1: nothing is chosen"
+
+
 def plain_scores(
     forecast: list[float],
     label: list[float],

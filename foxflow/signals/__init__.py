@@ -9,7 +9,7 @@ from foxflow.bars import TS
 from foxflow.config import Strategy
 from foxflow.errors import ConfigError, DataError
 from foxflow.signals.limits import limited, to_wide
-from foxflow.signals.strength import with_signals, with_size
+from foxflow.signals.strength import in_tranches, with_signals, with_size
 from foxflow.signals.thresholds import Thresholds, choose
 
 __all__ = ["POSITION_SCHEMA", "Thresholds", "choose", "positions", "require_fitting", "to_wide"]
@@ -53,10 +53,11 @@ def positions(
     rows = _with_exits(forecasts, exits)
     if strategy.kind == "direction":
         rows = with_size(_with_thresholds(rows, strategy, thresholds), strategy=strategy, bars=bars)
-    rows = (
-        with_signals(rows, strategy=strategy, horizon=horizon, of=["symbol", "stay"])
-        .with_columns(signal=pl.when(pl.col("forecast").is_not_null()).then("signal"))
-        .with_columns(position=pl.col("signal").fill_null(0.0) * strategy.position_limit)
+    rows = with_signals(rows, strategy=strategy, of=["symbol", "stay"])
+    if strategy.hold == "tranches":
+        rows = in_tranches(rows, horizon=horizon, of=["symbol", "stay"])
+    rows = rows.with_columns(signal=pl.when(pl.col("forecast").is_not_null()).then("signal")).with_columns(
+        position=pl.col("signal").fill_null(0.0) * strategy.position_limit
     )
     return _within_limits(rows.select(POSITION_SCHEMA.names()).cast(POSITION_SCHEMA), strategy)
 

@@ -12,7 +12,7 @@ from foxflow.errors import DataError
 ROUNDING = 1e-9
 
 
-def with_signals(rows: pl.DataFrame, *, strategy: Strategy, horizon: int, of: Sequence[str]) -> pl.DataFrame:
+def with_signals(rows: pl.DataFrame, *, strategy: Strategy, of: Sequence[str]) -> pl.DataFrame:
     """Return the rows with `signal`, in [-1, 1]: what the position is as a fraction of `position_limit`.
 
     Parameters
@@ -23,16 +23,18 @@ def with_signals(rows: pl.DataFrame, *, strategy: Strategy, horizon: int, of: Se
     of
         The columns whose groups have one past each, as `symbol`: nothing is carried from one to another.
     """
-    signal = {"direction": _direction, "rank": _rank, "volatility_target": _volatility_target}[strategy.kind](
-        strategy, of
-    )
-    found = rows.with_columns(signal=signal)
-    if strategy.hold == "tranches":
-        # Each bar opens 1/horizon of the position and closes the part it opened `horizon` bars ago.
-        parts = pl.col("signal").rolling_sum(horizon, min_samples=1).over(of, order_by="ts") / horizon
-        # A running sum of fractions keeps some rounding of what has left it, and flat has to be exactly 0.
-        found = found.with_columns(signal=pl.when(parts.abs() > ROUNDING).then(parts.clip(-1.0, 1.0)).otherwise(0.0))
-    return found
+    signal = {"direction": _direction, "rank": _rank, "volatility_target": _volatility_target}[strategy.kind]
+    return rows.with_columns(signal=signal(strategy, of))
+
+
+def in_tranches(rows: pl.DataFrame, *, horizon: int, of: Sequence[str]) -> pl.DataFrame:
+    """Return the rows with the `signal` of all tranches together.
+
+    Each bar opens 1/horizon of the position, by its own signal, and closes the part opened `horizon` bars ago.
+    """
+    parts = pl.col("signal").rolling_sum(horizon, min_samples=1).over(of, order_by="ts") / horizon
+    # A running sum of fractions keeps some rounding of what has left it, and flat has to be exactly 0.
+    return rows.with_columns(signal=pl.when(parts.abs() > ROUNDING).then(parts.clip(-1.0, 1.0)).otherwise(0.0))
 
 
 def with_size(rows: pl.DataFrame, *, strategy: Strategy, bars: pl.DataFrame | None) -> pl.DataFrame:

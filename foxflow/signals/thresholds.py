@@ -13,7 +13,7 @@ from foxflow.config import Config, Costs, Strategy
 from foxflow.dataset import Floats
 from foxflow.errors import LeakageError
 from foxflow.signals.limits import carried, limited, to_wide
-from foxflow.signals.strength import with_signals, with_size
+from foxflow.signals.strength import in_tranches, with_signals, with_size
 from foxflow.splits import Fold
 
 # Of |forecast| on the tail. The first stands for a threshold of 0: every forecast is followed.
@@ -112,7 +112,9 @@ def _chosen(
     pairs = [(k, k) for k in range(len(QUANTILES))] + [(k, j) for k in range(len(QUANTILES)) for j in range(k)]
     is_short = n_dates < LEAST_SPANS * horizon
     candidates = [(float(quantiles[k]), float(quantiles[j])) for k, j in (pairs[:1] if is_short else pairs)]
-    scores = _scores(tail, candidates, strategy=strategy, horizon=horizon, cost=cost, bars=bars)
+    scores = [0.0]
+    if n_dates:
+        scores = _scores(tail, candidates, strategy=strategy, horizon=horizon, cost=cost, bars=bars)
     best = 0
     for i, score in enumerate(scores):
         if score > scores[best] and not math.isclose(score, scores[best], rel_tol=TIE, abs_tol=TIE):
@@ -168,25 +170,30 @@ def _scores(
         schema={"candidate": pl.Int32(), "enter": pl.Float64(), "leave": pl.Float64()},
         orient="row",
     )
-    rows = with_size(tail, strategy=strategy, bars=bars).join(pairs, how="cross")
-    groups = ["candidate", "symbol"]
-    opened = with_signals(rows, strategy=strategy, horizon=1, of=groups)
-    held = with_signals(rows, strategy=strategy, horizon=horizon, of=groups)
+    rows = pairs.join(with_size(tail, strategy=strategy, bars=bars), how="cross", maintain_order="left")
+    of = ["candidate", "symbol"]
+    opened = with_signals(rows, strategy=strategy, of=of)
     times, symbols = tail["ts"].unique().sort(), tail["symbol"].unique().sort()
     label = to_wide(tail, "label", times, symbols)
-    found = []
-    for i in range(len(candidates)):
-        earns, holds = (
-            limited(
-                to_wide(f.filter(pl.col("candidate") == i), "signal", times, symbols) * strategy.position_limit,
-                gross_limit=strategy.gross_limit,
-                net_limit=strategy.net_limit,
-            )
-            for f in (opened, held)
+    earning = held = _positions(opened, times, symbols, strategy)
+    if strategy.hold == "tranches":
+        held = _positions(in_tranches(opened, horizon=horizon, of=of), times, symbols, strategy)
+    return [
+        _score(np.nansum(earns * label, axis=1) / horizon - cost * _turnover(holds))
+        for earns, holds in zip(earning, held, strict=True)
+    ]
+
+
+def _positions(rows: pl.DataFrame, times: pl.Series, symbols: pl.Series, strategy: Strategy) -> list[Floats]:
+    """Return each candidate's positions, `(n_times, n_symbols)`, NaN where a symbol has no row."""
+    return [
+        limited(
+            to_wide(own, "signal", times, symbols) * strategy.position_limit,
+            gross_limit=strategy.gross_limit,
+            net_limit=strategy.net_limit,
         )
-        gross = np.nansum(earns * label, axis=1) / horizon
-        found.append(_score(gross - cost * _turnover(holds)))
-    return found
+        for own in rows.partition_by("candidate", maintain_order=True)
+    ]
 
 
 def _turnover(positions: Floats) -> Floats:
