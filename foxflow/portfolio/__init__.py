@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from foxflow.config import Backtest, Costs
+from foxflow.dataset import Floats
 from foxflow.portfolio import benchmark, charges
 from foxflow.portfolio.account import Account, account, use_cache
 from foxflow.portfolio.book import (
@@ -30,7 +31,7 @@ from foxflow.portfolio.book import (
 )
 from foxflow.portfolio.charges import CHARGE_SCHEMA, FILL_SCHEMA
 from foxflow.portfolio.delay import due
-from foxflow.portfolio.prices import Prices, prices
+from foxflow.portfolio.prices import Masks, Prices, prices
 from foxflow.signals import to_wide
 
 __all__ = [
@@ -119,14 +120,15 @@ def run(
     )
     target = to_wide(positions, "position", at.times, at.symbols)
     exits = np.isfinite(to_wide(positions.filter(pl.col("signal").is_null()), "position", at.times, at.symbols))
+    decided = _without_a_bar(target, at)
     weights = benchmark.equal_weights(at, np.isfinite(target) & ~exits, exits)
     how: dict[str, Any] = {
         "due": due(at.times, execution, bar=bar, calendar=calendar),
         "at_open": execution.fill == "next_open",
     }
-    ours = account(at, target, exits, band=band, costs=costs, gross_limit=gross_limit, **how)
+    ours = account(at, target, decided, band=band, costs=costs, gross_limit=gross_limit, **how)
     rival = account(at, weights, weights == 0, band=0.0, costs=costs, gross_limit=1.0, **how)
-    gross = account(at, target, exits, band=band, costs=costs.without(), gross_limit=gross_limit, **how)
+    gross = account(at, target, decided, band=band, costs=costs.without(), gross_limit=gross_limit, **how)
     use_cache()
     from foxflow.portfolio import booking
 
@@ -169,11 +171,10 @@ def replay(
         bars, decided=positions["ts"], execution=execution, costs=costs, endings=endings, rolls=rolls, factors=factors
     )
     target = to_wide(positions, "position", at.times, at.symbols)
-    exits = np.isfinite(to_wide(positions.filter(pl.col("signal").is_null()), "position", at.times, at.symbols))
     ours = account(
         at,
         target,
-        exits,
+        _without_a_bar(target, at),
         due=due(at.times, execution, bar=bar, calendar=calendar),
         band=band,
         costs=costs,
@@ -219,6 +220,11 @@ def _capped(at: Prices, account: Account) -> pl.DataFrame:
         "filled_shares": np.nan_to_num(account.size[i, j]),
     }
     return pl.DataFrame(rows, schema=CAP_SCHEMA).sort("ts", "symbol")
+
+
+def _without_a_bar(target: Floats, at: Prices) -> Masks:
+    """Return what is decided where the symbol has no bar: an exit, or a cut for the net limit (`signals`)."""
+    return np.isfinite(target) & ~np.isfinite(at.close)
 
 
 def _held(positions: pl.DataFrame, at: Prices, account: Account, fills: pl.DataFrame, costs: Costs) -> pl.DataFrame:

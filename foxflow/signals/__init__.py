@@ -129,6 +129,6 @@ def _within_limits(rows: pl.DataFrame, strategy: Strategy) -> pl.DataFrame:
     )
     # A signal that is null would be an exit.
     earlier = cut.sort("ts").join_asof(
-        rows.select("symbol", "ts", of="signal").sort("ts"), on="ts", by="symbol", strategy="backward"
+        rows.select("symbol", "ts", of="signal").sort("ts"), on="ts", by="symbol", check_sortedness=False
     )
     return pl.concat([rows, earlier.with_columns(signal="of").drop("of")]).sort("symbol", "ts")
