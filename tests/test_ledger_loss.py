@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -10,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from conftest import daily_bars
-from ledger_samples import FIRST, family, finish, trial
+from ledger_samples import family, finish, trial
 
 from foxflow import ledger, store
-from foxflow.ledger import chain
+from foxflow.errors import DataError
+from foxflow.ledger import chain, traces
 
 Damage = Callable[[Path], object]
 
@@ -179,11 +182,10 @@ def test_runs_of_before_there_was_a_ledger_make_the_trials_unknown(tmp_path: Pat
     (old / "summary.json").write_text("{}")
     assert "no ledger recorded runs/20200110T000000000000Z-old-ridge-1" in family(tmp_path).note
     ledger.record(tmp_path, [trial()])
+    later = datetime.now(UTC).date() + timedelta(days=1)
+    assert family(tmp_path, first=later, last=later).is_known
     shutil.rmtree(old)
     assert not family(tmp_path).is_known
-    assert family(
-        tmp_path, first=datetime.now(UTC).date() + timedelta(days=1), last=FIRST + timedelta(days=9999)
-    ).is_known
 
 
 def test_a_run_brought_from_elsewhere_makes_the_trials_unknown_while_it_is_there(home: Path, tmp_path: Path) -> None:
@@ -228,3 +230,30 @@ def test_a_store_without_bars_stays_empty(tmp_path: Path) -> None:
     ledger.record(tmp_path, [trial()])
     assert store.read_heights(path, wait_s=1) == []
     store.write_bars(path, daily_bars([1.0]), bar="1d")
+
+
+def test_a_store_that_is_locked_is_a_witness_the_ledger_can_do_without_but_nothing_else_can(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store_of(home)
+    monkeypatch.setattr(traces, "PATIENT_S", 0.2)
+    monkeypatch.setattr(traces, "BRIEF_S", 0.2)
+    code = "import duckdb, sys; con = duckdb.connect(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    height = ledger.record(home, [trial("new")])
+    assert family(home).is_known
+    (home / chain.FILE).unlink()
+    with pytest.raises(DataError, match="locked by process"):
+        family(home)
+    holder.communicate("")
+    # It was not written to, and is as soon as it can be.
+    assert store.read_heights(path, wait_s=1) == []
+    assert not family(home).is_known
+    assert store.read_heights(path, wait_s=1) == []
+    again = ledger.record(home, [trial("new")])
+    assert store.read_heights(path, wait_s=1) == [(again.ledger, again.n_records, again.head)]
+    assert again.ledger != height.ledger
