@@ -2,8 +2,20 @@
 
 import polars as pl
 
-from foxflow.bars import EVENT_SCHEMA, PRICES, sessions_around
+from foxflow.bars import EVENT_SCHEMA, PRICES, TS, sessions_around
 from foxflow.errors import DataError
+
+FACTOR_SCHEMA = pl.Schema(
+    {
+        "symbol": pl.String(),
+        "ts": TS,
+        "shares_at_open": pl.Float64(),
+        "shares_at_close": pl.Float64(),
+        "volume_factor": pl.Float64(),
+    }
+)
+"""From adjusted bars to the day's own: one adjusted share is so many raw ones at the bar's open and at its close, and
+the bar's adjusted volume times `volume_factor` is its volume in adjusted shares."""
 
 
 def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = None) -> pl.DataFrame:
@@ -33,11 +45,34 @@ def adjust(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = N
         return bars
     # Most symbols of a large universe have no events, and joins over all their bars would take seconds.
     place = pl.concat([touched.arg_true(), (~touched).arg_true()])
-    made = pl.concat([_adjusted(bars.filter(touched), events, calendar), bars.filter(~touched)])
+    counted = _counted(bars.filter(touched), events, calendar).select(
+        "symbol",
+        "ts",
+        *(pl.col(c) * pl.col("shares") for c in PRICES),
+        pl.col("volume") / pl.col("splits"),
+    )
+    made = pl.concat([counted, bars.filter(~touched)])
     return made if place.is_sorted() else made[place.arg_sort()]
 
 
-def _adjusted(bars: pl.DataFrame, events: pl.DataFrame, calendar: str | None) -> pl.DataFrame:
+def factors(bars: pl.DataFrame, events: pl.DataFrame, *, calendar: str | None = None) -> pl.DataFrame:
+    """Return what one adjusted share is in raw ones at each bar, and its volume: parameters and errors of `adjust`.
+
+    Returns
+    -------
+    Frame `symbol`, `ts`, `shares` (raw ones, with splits and reinvested dividends), `splits` (raw ones, of splits
+    alone, which `adjust` divides the volume by), sorted by (symbol, ts).
+    """
+    touched = bars["symbol"].is_in(events["symbol"].unique().implode())
+    plain = bars.filter(~touched).select("symbol", "ts", shares=pl.lit(1.0), splits=pl.lit(1.0))
+    if touched.any():
+        counted = _counted(bars.filter(touched), events, calendar).select("symbol", "ts", "shares", "splits")
+        plain = pl.concat([counted, plain])
+    return plain.sort("symbol", "ts")
+
+
+def _counted(bars: pl.DataFrame, events: pl.DataFrame, calendar: str | None) -> pl.DataFrame:
+    """Return bars with the raw `shares` that one first share has become by each, and by `splits` alone."""
     spans = bars.group_by("symbol").agg(first=pl.col("ts").min(), last=pl.col("ts").max())
     # Before a symbol's first bar nobody held it.
     events = events.join(spans, on="symbol").filter(pl.col("ts") >= pl.col("first"))
@@ -71,11 +106,6 @@ def _adjusted(bars: pl.DataFrame, events: pl.DataFrame, calendar: str | None) ->
     return joined.with_columns(
         shares=growth.cum_prod().over("symbol", order_by="ts"),
         splits=pl.col("split").cum_prod().over("symbol", order_by="ts"),
-    ).select(
-        "symbol",
-        "ts",
-        *(pl.col(c) * pl.col("shares") for c in PRICES),
-        pl.col("volume") / pl.col("splits"),
     )
 
 

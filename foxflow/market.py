@@ -61,20 +61,66 @@ class Reading:
             built = [self._continuous(raw, contracts, root) for root in self.series.roots]
             made, rolls = pl.concat([s.bars for s in built]), pl.concat([s.rolls for s in built])
         else:
-            is_daily = self.stored.endswith("d")
-            made = adjustment.adjust(raw, self.events, calendar=None if is_daily else self.data.calendar)
+            made = adjustment.adjust(raw, self.events, calendar=self._events_calendar)
             rolls = futures.ROLL_SCHEMA.to_frame()
-        if self.data.stored_bar is not None:
-            made = resample.resample(
-                made,
-                bar=self.data.stored_bar,
-                to=self.data.bar,
-                calendar=self.data.calendar,
-                anchor=self.data.anchor or "clock",
-                outside=self.data.outside_sessions or "refuse",
-                until=self.until,
+        return self._resampled(made).sort("symbol", "ts"), rolls
+
+    def factors(self, raw: pl.DataFrame) -> pl.DataFrame:
+        """Return how many raw shares one share of the experiment's bars is (`adjustment.FACTOR_SCHEMA`).
+
+        A share of futures is a contract, so one of a series is a contract over its multiplier, and with `adjust =
+        "ratio"` that changes at each roll.
+
+        Raises
+        ------
+        DataError
+            On contracts of a root without a multiplier, or with several.
+        """
+        if self.series is not None:
+            contracts = futures.known_contracts(self.contracts)
+            counted = pl.concat([self._contracts_held(raw, contracts, root) for root in self.series.roots])
+        else:
+            counted = adjustment.factors(raw, self.events, calendar=self._events_calendar)
+        # A resampled bar opens with the first of its bars and closes with the last.
+        shares, ratio = (
+            self._resampled(counted.select("symbol", "ts", *(value.alias(c) for c in bars.PRICES), volume=pl.lit(0.0)))
+            for value in (pl.col("shares"), pl.col("splits") / pl.col("shares"))
+        )
+        return shares.select(
+            "symbol", "ts", shares_at_open="open", shares_at_close="close", volume_factor=ratio["close"]
+        ).sort("symbol", "ts")
+
+    def _contracts_held(self, raw: pl.DataFrame, contracts: pl.DataFrame, root: str) -> pl.DataFrame:
+        assert self.series is not None
+        own = contracts.filter(pl.col("root") == root)["multiplier"].unique()
+        if len(own) != 1 or own[0] is None:
+            raise DataError(
+                f"the contracts of {root} have the multipliers {own.to_list()}; a share of futures is a contract, and "
+                "costs by the share or by volume need one number for all: record it with `foxflow bars contracts "
+                "FILE`, or set [costs] fee_per_share and impact to 0 and leave participation_limit out"
             )
-        return made.sort("symbol", "ts"), rolls
+        built = self._continuous(raw, contracts, root)
+        moved = built.rolls["old_price"] / built.rolls["new_price"]
+        steps = pl.Series([1.0, *(moved.cum_prod() if self.series.adjust == "ratio" else [1.0] * len(moved))])
+        step = steps.gather(built.rolls["ts"].search_sorted(built.bars["ts"], side="right"))
+        return built.bars.select("symbol", "ts", shares=step / own[0], splits=pl.lit(1.0))
+
+    @property
+    def _events_calendar(self) -> str | None:
+        return None if self.stored.endswith("d") else self.data.calendar
+
+    def _resampled(self, made: pl.DataFrame) -> pl.DataFrame:
+        if self.data.stored_bar is None:
+            return made
+        return resample.resample(
+            made,
+            bar=self.data.stored_bar,
+            to=self.data.bar,
+            calendar=self.data.calendar,
+            anchor=self.data.anchor or "clock",
+            outside=self.data.outside_sessions or "refuse",
+            until=self.until,
+        )
 
     def _continuous(self, raw: pl.DataFrame, contracts: pl.DataFrame, root: str) -> futures.Continuous:
         assert self.series is not None
@@ -119,6 +165,8 @@ class Market:
         All findings in them (`bars.FINDING_SCHEMA`).
     delays
         How long after its `ts` a bar of each symbol was known at the latest.
+    factors
+        From the prices and volumes of `first` to those of the day (`adjustment.FACTOR_SCHEMA`), where costs need them.
     """
 
     first: pl.DataFrame
@@ -132,6 +180,7 @@ class Market:
     accepted: tuple[str, ...] = ()
     findings: pl.DataFrame = field(default_factory=bars.FINDING_SCHEMA.to_frame)
     delays: Mapping[str, timedelta] = field(default_factory=dict)
+    factors: pl.DataFrame | None = None
 
     def as_of(self, cut: int) -> pl.DataFrame:
         """Return the adjusted bars that a fold with that cut (int64 us) sees; `first` where no correction was known."""
@@ -228,7 +277,21 @@ def pull(config: Config, path: Path) -> Market:
     if data.outside_sessions == "drop":
         dropped = len(resample.outside_sessions(raw, bar=name, calendar=data.calendar))
     universe = Universe.of(store.read_universe(path))
-    return Market(first, events, corrected, corrections, universe, reading, rolls, dropped, accepted, found, delays)
+    factors = reading.factors(raw) if config.costs.need_raw_shares else None
+    return Market(
+        first,
+        events,
+        corrected,
+        corrections,
+        universe,
+        reading=reading,
+        rolls=rolls,
+        n_outside=dropped,
+        accepted=accepted,
+        findings=found,
+        delays=delays,
+        factors=factors,
+    )
 
 
 def _changes(contracts: pl.DataFrame) -> pl.Series:

@@ -105,7 +105,7 @@ def account(
         due=due,
         raw_shares=np.ascontiguousarray(prices.raw_shares),
         volume=np.ascontiguousarray(prices.volume),
-        impact=np.ascontiguousarray(prices.impact),
+        impact=np.ascontiguousarray(prices.impact) if costs.impact else grid(0),
         days=prices.days,
     )
     status, i, j = walk.walk(given, made, state, rates(costs, band=band, gross_limit=gross_limit), at_open)

@@ -11,7 +11,7 @@ def equal_weights(prices: Prices, enters: Masks, exits: Masks) -> Floats:
     weights = np.full(enters.shape, np.nan)
     inside, waiting = np.zeros(enters.shape[1], bool), np.zeros(enters.shape[1], bool)
     settled, fills, closes = np.isfinite(prices.settled), np.isfinite(prices.fill), np.isfinite(prices.close)
-    leaving = (settled | exits).any(axis=1)
+    leaving: Masks = np.asarray((settled | exits).any(axis=1))
     for i in range(len(enters)):
         sells = leaves = np.zeros_like(inside)
         if leaving[i]:

@@ -118,32 +118,36 @@ def charged(shares: float, price: float, raw_shares: float, rates: Rates) -> flo
 def affordable(shares: float, cash: float, price: float, impact: float, raw_shares: float, rates: Rates) -> float:
     """Return how many of the shares the cash pays for, with all that buying them costs.
 
-    The cost of x² shares is a x³ + b x² with x the root of the shares, or that without the fees plus the minimum fee:
-    both ascend, so Newton's steps from above meet the cash.
+    With x the root of the shares, x² of them cost a x³ + b x², and where that holds too few fees the minimum besides.
     """
     slip = rates.half_spread + impact * np.sqrt(shares)
     paid = price * (1 + slip)
     if shares * paid + charged(shares, paid, raw_shares, rates) <= cash:
         return shares
+    # The fees of the value and the shares, where they reach the minimum, else the minimum.
     per_share = rates.per_share * raw_shares
-    for fee, each, left in ((rates.fee, per_share, cash), (0.0, 0.0, cash - rates.minimum)):
-        if left <= 0:
-            continue
-        a, b = price * impact * (1 + fee), price * (1 + rates.half_spread) * (1 + fee) + each
-        found = left / b
-        x = np.sqrt(found)
-        for _ in range(100 if a > 0 else 0):
-            before = x
-            x -= (a * x**3 + b * x**2 - left) / (3 * a * x**2 + 2 * b * x)
-            if not abs(x - before) > 1e-16 * x:
-                break
-        if a > 0:
-            found = x * x
-        paid = price * (1 + rates.half_spread + impact * np.sqrt(found))
-        # The first answer holds where its fees reach the minimum, the second where they do not.
-        if (fee == 0.0 and each == 0.0) or found * paid * fee + found * each >= rates.minimum:
-            return min(shares, found)
-    return 0.0
+    found = _root(cash, price * impact * (1 + rates.fee), price * (1 + rates.half_spread) * (1 + rates.fee) + per_share)
+    paid = price * (1 + rates.half_spread + impact * np.sqrt(found))
+    if found * paid * rates.fee + found * per_share < rates.minimum:
+        found = _root(cash - rates.minimum, price * impact, price * (1 + rates.half_spread))
+    return min(shares, found)
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _root(cash: float, a: float, b: float) -> float:
+    """Return x² where a x³ + b x² is the cash: it ascends, so Newton's steps come down to it from the root of b x²."""
+    if cash <= 0:
+        return 0.0
+    if a == 0:
+        return cash / b
+    x = np.sqrt(cash / b)
+    for _ in range(100):
+        before = x
+        x -= (a * x**3 + b * x**2 - cash) / (3 * a * x**2 + 2 * b * x)
+        if not abs(x - before) > 1e-16 * x:
+            break
+    found: float = x * x
+    return found
 
 
 @numba.njit(cache=True, error_model="numpy")
