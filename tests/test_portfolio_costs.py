@@ -205,7 +205,7 @@ def test_every_cost_zero_by_name_gives_the_gross_curve_to_the_bit_and_the_waterf
         position=(pl.col("ts").dt.ordinal_day() * 7 % 11).cast(pl.Float64) / 10 - 0.4,
     )
     costs = free(
-        fee_bps=1, fee_per_share=0.005, minimum_fee=1, half_spread_bps=2, impact=1, borrow_bps=50, financing_bps=300,
+        fee_bps=1, fee_per_share=0.005, minimum_fee=60, half_spread_bps=2, impact=1, borrow_bps=50, financing_bps=300,
         participation_limit=0.05,
     )  # fmt: skip
     how: dict[str, Any] = {"band": 0.02, "gross_limit": 2.0}
