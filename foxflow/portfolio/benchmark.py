@@ -11,8 +11,11 @@ def equal_weights(prices: Prices, enters: Masks, exits: Masks) -> Floats:
     weights = np.full(enters.shape, np.nan)
     inside, waiting = np.zeros(enters.shape[1], bool), np.zeros(enters.shape[1], bool)
     settled, fills, closes = np.isfinite(prices.settled), np.isfinite(prices.fill), np.isfinite(prices.close)
+    waits = False
     leaving: Masks = np.asarray((settled | exits).any(axis=1))
     for i in range(len(enters)):
+        if not (leaving[i] or waits or np.greater(enters[i], inside).any()):
+            continue
         sells = leaves = np.zeros_like(inside)
         if leaving[i]:
             # An exit that meets no fill before the ending pays out is left to the ending: its money comes only then.
@@ -29,6 +32,7 @@ def equal_weights(prices: Prices, enters: Masks, exits: Masks) -> Floats:
             now = waiting & closes[i]
             weights[i, now] = 1.0 / max(inside.sum(), 1)
             waiting &= ~now
+        waits = bool(waiting.any())
     return weights
 
 
