@@ -136,13 +136,14 @@ def retrain(
     folder: Path | None = None,
     checkpoints: Path | None = None,
     kept: Path | None = None,
+    pool: processes.Workers | None = None,
     progress: FoldProgress | None = None,
 ) -> list[FoldResult]:
     """Return the walk-forward's fold results and, with `folder`, that of the final fit, which is saved there.
 
     `as_of`: what each fold sees, where bars have been corrected. `model`: another plugin on the same folds, with its
     own defaults. `seed`: another than the config's first. `checkpoints`: where an interrupted run left its fits, to go
-    on from there. `kept`: where folds that were computed before are, None to compute all.
+    on from there. `kept`: where folds that were computed before are, None to compute all. `pool`: as in `training.run`.
     """
     if checkpoints is not None:
         _forget_old(checkpoints)
@@ -167,6 +168,7 @@ def retrain(
         checkpoints=checkpoints,
         kept=kept,
         forecaster=release.forecast_by_graph if config.backtest.score_with == "onnx" else None,
+        pool=pool,
         progress=progress,
     )
 
@@ -185,14 +187,13 @@ def retrain_all(
 
     Parameters are those of `retrain`.
     """
-    again = partial(retrain, config, data, as_of=as_of, kept=kept)
-    first = again(folder=folder, checkpoints=checkpoints, progress=progress)
-    seed = config.experiment.seed
-    others = [
-        again(seed=seed + i, checkpoints=checkpoints, progress=progress) for i in range(1, config.experiment.n_seeds)
-    ]
+    seed, n_seeds = config.experiment.seed, config.experiment.n_seeds
     has_baseline = config.model.name != scoring.BASELINE and scoring.BASELINE in registry.installed()
-    return Fits((first, *others), {scoring.BASELINE: again(model=scoring.BASELINE)} if has_baseline else {})
+    with processes.workers(config.experiment.workers) as pool:
+        again = partial(retrain, config, data, as_of=as_of, kept=kept, pool=pool)
+        first = again(folder=folder, checkpoints=checkpoints, progress=progress)
+        others = [again(seed=seed + i, checkpoints=checkpoints, progress=progress) for i in range(1, n_seeds)]
+        return Fits((first, *others), {scoring.BASELINE: again(model=scoring.BASELINE)} if has_baseline else {})
 
 
 def run(

@@ -207,6 +207,15 @@ def test_a_fit_whose_saved_model_forecasts_other_bits_is_not_gone_on_with(
     assert {p.name for p in tmp_path.iterdir()} == {named.result}
 
 
+def test_forecasts_are_the_same_bits_in_processes_that_fitted_another_model_before(bars: pl.DataFrame) -> None:
+    data = samples(bars)
+    folds = folds_of(data)[:2]
+    with processes.workers(1) as pool:
+        training.run(data, folds, MAMBA2, workers=1, pool=pool)
+        after = training.run(data, folds, RIDGE, workers=1, pool=pool)
+    assert_equal(after, training.run(data, folds, RIDGE, workers=1))
+
+
 CHANGED = """
 import sys
 sys.path[:0] = {path!r}

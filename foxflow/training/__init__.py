@@ -4,6 +4,7 @@ Every fit and forecast runs in a spawned process with one thread, so equal input
 it. The seed of a fit derives from (config seed, cut), never from the fold's number.
 """
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +114,7 @@ def run(
     checkpoints: Path | None = None,
     kept: Path | None = None,
     forecaster: Forecaster | None = None,
+    pool: processes.Workers | None = None,
     progress: FoldProgress | None = None,
 ) -> list[FoldResult]:
     """Return the result of every fold, in their order, fitted in spawned one-thread processes.
@@ -128,6 +130,8 @@ def run(
     kept
         The folder of the cache, where folds that were computed before are read, and new ones kept; None for none. No
         process is started where all are read.
+    pool
+        `workers` processes that are there already, and go on after this; None starts some and ends them.
 
     Raises
     ------
@@ -150,7 +154,9 @@ def run(
     first = next(missing, None)
     if first is not None:
         # Nothing is started before there is work for it.
-        _compute(chain([first], missing), work, min(workers, len(order)), ended, progress, n_folds=len(order))
+        n = workers if pool is not None else min(workers, len(order))
+        with contextlib.nullcontext(pool) if pool is not None else processes.workers(n) as there:
+            _compute(chain([first], missing), work, n, ended, progress, pool=there, n_folds=len(order))
     return [results[fold.number] for fold in folds]
 
 
@@ -210,11 +216,20 @@ def _missing(order: Sequence[Fold], work: Work, as_of: SamplesAsOf, ended: Ended
 
 
 def _compute(
-    missing: Iterator[Missing], work: Work, n: int, ended: Ended, progress: FoldProgress | None, *, n_folds: int
+    missing: Iterator[Missing],
+    work: Work,
+    n: int,
+    ended: Ended,
+    progress: FoldProgress | None,
+    *,
+    pool: processes.Workers,
+    n_folds: int,
 ) -> None:
-    """Compute folds in `n` processes."""
+    """Compute folds in the `n` processes of a pool."""
     temporary = Path(tempfile.gettempdir()) / f"foxflow-{os.getuid()}"
-    with scratch(work.kept or temporary) as folder, processes.workers(n) as pool:
+    # What an earlier walk-forward in these processes told last.
+    list(pool.told())
+    with scratch(work.kept or temporary) as folder:
         shelf, lent = Shelf(folder), dict[Future[FoldResult], tuple[Fold, Shared]]()
         try:
             while True:
