@@ -28,12 +28,14 @@ from foxflow import (
     labels,
     ledger,
     market,
+    metrics,
     processes,
     record,
     registry,
     release,
     scoring,
     signals,
+    significance,
     splits,
     training,
 )
@@ -271,7 +273,14 @@ def weigh(config: Config, folder: Path, pulled: Market, scored: Score, *, run_id
     height = ledger.record(folder, trials)
     first = trials[0]
     family = ledger.family(folder, symbols=first.symbols, first=first.first, last=first.last)
-    return record.Weighed(height, {"ledger": {"note": family.note, **dataclasses.asdict(height)}})
+    found = significance.assess(
+        [trial.returns for trial in trials[: config.experiment.n_seeds]],
+        metrics.returns_of(scored.sessions["benchmark"].to_numpy(), initial=config.costs.initial_cash),
+        periods_per_year=bars.sessions_per_year(config.data.calendar),
+        trials=significance.Trials(family.returns, is_known=family.is_known, note=family.note),
+        seed=config.experiment.seed,
+    )
+    return record.Weighed(height, {**found, "ledger": {"note": family.note, **dataclasses.asdict(height)}})
 
 
 def finish(config: Config, folder: Path, pulled: Market, outcome: Outcome, *, seconds: float) -> Result:

@@ -66,6 +66,7 @@ def _terms(config: Config, pulled: Market, plan: Plan) -> dict[str, Any]:
         "gross_limit": config.strategy.gross_limit,
         "endings": plan.endings,
         "rolls": pulled.rolls,
+        "factors": pulled.factors,
         "bar": config.data.bar,
         "calendar": config.data.calendar,
     }
