@@ -218,7 +218,7 @@ def run(
         data = build_dataset(config, pulled.first, pulled.universe, pulled.delays)
         as_of = samples_as_of(config, pulled, data)
         stage("audit")
-        audited = audit.quick(config, pulled, data)
+        audited = audit.quick(config, pulled, data, store=store_path(folder, config.data.source))
         stage("retrain")
         fits = retrain_all(
             config,
@@ -249,8 +249,10 @@ def prove(
     LeakageError
         Where a fold or a fill contradicts it, before any score is shown.
     """
-    folds = [audit.prove(config, data, results) for results in (*fits.seeds, *fits.baselines.values())]
-    fills = audit.require_fills(config, pulled, scored.book)
+    folds = [audit.prove(config, data, results) for results in fits.seeds]
+    for name, results in fits.baselines.items():
+        audit.prove(config, data, results, model=name)
+    fills = audit.require_fills(config, pulled, scored.book, endings=scored.endings)
     timeline = audit.timeline(config, pulled, fits.released, scored.book)
     checks = [dataclasses.asdict(check) for check in (*audited.checks, fills)]
     return {

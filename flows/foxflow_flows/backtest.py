@@ -32,9 +32,9 @@ def build_dataset(settings: Config, pulled: Market) -> Dataset:
 
 
 @task(cache_policy=NO_CACHE)
-def attack(settings: Config, pulled: Market, data: Dataset) -> Audit:
+def attack(settings: Config, pulled: Market, data: Dataset, folder: Path) -> Audit:
     """Return the audit of everything that needs no fit."""
-    return audit.quick(settings, pulled, data)
+    return audit.quick(settings, pulled, data, store=experiment.store_path(folder, settings.data.source))
 
 
 @task(cache_policy=NO_CACHE)
@@ -99,7 +99,7 @@ def backtest(
         pulled = pull_market(settings, folder)
         data = build_dataset(settings, pulled)
         as_of = experiment.samples_as_of(settings, pulled, data)
-        audited = attack(settings, pulled, data)
+        audited = attack(settings, pulled, data, folder)
         fits = retrain(settings, data, as_of, work / "model", folder)
         scored = score(settings, pulled, fits)
         proof = prove(settings, pulled, fits, scored, data=data, audited=audited)
