@@ -133,3 +133,138 @@ def test_a_volatility_forecast_is_judged_against_the_best_other_forecaster() -> 
     assert "ridge, is ahead of the best other forecaster, HAR: R² of log volatility 0.408 against 0.319." in said
     behind = " ".join(report.verdict(sample_summary(forecasters=FORECASTERS, model="last value")))
     assert "last value, is not ahead of the best other forecaster, ridge" in behind
+
+
+SIGNIFICANCE: dict[str, Any] = {
+    "psr": 0.99997,
+    "deflated_sharpe": 0.9731,
+    "n_trials": 12,
+    "n_effective_trials": 5.34,
+    "trials_known": True,
+    "trials_note": "12 trials on these bars, by the ledger begun on 2024-01-01",
+    "expected_max_sharpe": 0.4123,
+    "sharpe_bootstrap_ci95": [1.15, 2.51],
+    "max_drawdown_bootstrap_ci95": [-0.214, -0.071],
+    "bootstrap_block_sessions": 3.62,
+    "pbo": 0.127,
+    "pbo_n_trials": 12,
+}
+VERSUS = {"alpha": 0.1234, "alpha_t": 3.21, "beta": 0.45, "lead": 0.1, "lead_t": 2.5}
+BASELINE = {"model": "ridge", "sharpe": 0.71, "total_return": 0.15, "max_drawdown": -0.2, "ic": 0.02, "ic_t": 1.1}
+
+
+def assessed(
+    changes: dict[str, Any] | None = None, versus: dict[str, Any] | None = None, **more: object
+) -> dict[str, Any]:
+    """Return a good result that outlasts the number of trials too."""
+    significance, against = SIGNIFICANCE | (changes or {}), VERSUS | (versus or {})
+    whole = {"label": "forward_return", "horizon": 5, "n_seeds": 3, "baseline": BASELINE}
+    seeds = [{"seed": n, "sharpe": ratio} for n, ratio in enumerate((1.5, 1.824, 2.148))]
+    return sample_summary(significance=significance, versus_benchmark=against, seeds=seeds, **whole, **more)
+
+
+def test_skill_is_said_with_what_was_tried_what_was_found_and_how_likely_it_is_luck() -> None:
+    assert report.verdict(assessed()) == [
+        "This looks like skill: neither luck, the number of configurations tried nor the market explains it.",
+        (
+            "Tried: ridge forecasting forward_return 5 bars ahead for 2 symbols (AAA, BBB) from 2024-01-01 to "
+            "2024-02-29, in 2 folds and with 3 seeds, of which the mean is told."
+        ),
+        (
+            "The Sharpe ratio is 1.82 a year (mean of 3 seeds, 1.50 to 2.15); its 95 % interval, 1.20 to 2.45, "
+            "excludes 0 in this one walk-forward; every configuration tried before it raises the odds of luck."
+        ),
+        (
+            "The probability that the true Sharpe ratio is above 0 is over 99.9 % taken alone (probabilistic Sharpe "
+            "ratio) and 97.3 % as one of 12 trials on these bars in the ledger (deflated Sharpe ratio): they count as "
+            "5.3 independent ones, the best of which luck alone would bring to 0.41 a year."
+        ),
+        (
+            "Drawn anew in blocks of 3.6 sessions on average, its returns have a Sharpe ratio of 1.15 to 2.51 and a "
+            "maximum drawdown of -21.4 % to -7.1 % in 95 % of cases."
+        ),
+        (
+            "Of 12 trials, the best on one half of the sessions was no better than the median on the other half in "
+            "13 % of cases (probability of backtest overfitting)."
+        ),
+        (
+            "It beat buy-and-hold of the same universe net of costs: total return +87.7 % against +32.1 %, Sharpe "
+            "ratio 1.82 against 0.61; the information ratio of the lead is 0.90, 0.20 to 1.60."
+        ),
+        (
+            "Its beta to buy-and-hold is 0.45, and the alpha beside it, +12.3 % a year (t-statistic 3.21), is more "
+            "than luck alone would usually give."
+        ),
+        (
+            "It is ahead of the ridge baseline on the same folds: Sharpe ratio 1.82 against 0.71, total return "
+            "+87.7 % against +15.0 %."
+        ),
+        (
+            "The information coefficient (IC) is 0.051, its t-statistic 3.21: the forecasts carry information in this "
+            "one walk-forward."
+        ),
+        "Every fold's model beat its untrained state on the validation tail.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "versus", "more", "expected"),
+    [
+        ({"deflated_sharpe": 0.95}, {}, {}, "good"),
+        ({"deflated_sharpe": None}, {}, {}, "good"),
+        ({"trials_known": False}, {}, {}, "good"),
+        ({"trials_known": None}, {}, {}, "good"),
+        ({"sharpe_bootstrap_ci95": [0.0, 2.5]}, {}, {}, "good"),
+        ({"sharpe_bootstrap_ci95": None}, {}, {}, "good"),
+        ({}, {"lead_t": 1.9}, {}, "good"),
+        ({}, {"lead_t": None}, {}, "good"),
+        ({}, {}, {"is_sample": True}, "good"),
+        ({}, {}, {"ic_t": 1.9}, "unexplained"),
+        ({}, {}, {"folds": [sample_fold(0, 0, 59, has_learned=False)]}, "unexplained"),
+        ({}, {}, {"sharpe_ci95": [-0.1, 2.4]}, "luck"),
+        ({}, {}, {"n_fills": 0}, "unknown"),
+        # Behind buy-and-hold, which only a market-neutral strategy may be.
+        ({}, {}, {"benchmark_total_return": 0.9}, "market"),
+        ({}, {"beta": 0.11, "lead_t": -1.0}, {"benchmark_total_return": 0.9}, "market"),
+        ({}, {"beta": -0.08, "lead_t": -1.0}, {"benchmark_total_return": 0.9}, "skill"),
+        ({}, {"beta": 0.08, "alpha_t": 1.9}, {"benchmark_total_return": 0.9}, "market"),
+        ({"trials_known": False}, {"beta": 0.08}, {"benchmark_total_return": 0.9}, "market"),
+    ],
+)
+def test_skill_needs_everything_answered(
+    changes: dict[str, Any], versus: dict[str, Any], more: dict[str, Any], expected: str
+) -> None:
+    assert standing(assessed()) == "skill"
+    assert standing(assessed(changes, versus, **more)) == expected
+
+
+def test_unknown_trials_are_said_with_the_reason_and_nothing_is_deflated() -> None:
+    unknown = {"trials_known": False, "deflated_sharpe": None, "n_trials": None, "pbo": None}
+    said = report.verdict(assessed(unknown | {"psr": 0.9644, "trials_note": "the ledger was deleted"}))
+    assert said[0] == "Hard to put down to luck alone, which is not yet proof of skill."
+    assert said[3] == (
+        "The probability that the true Sharpe ratio is above 0 is 96.4 % taken alone (probabilistic Sharpe ratio); how "
+        "many configurations were tried is not known, so this cannot be called skill: the ledger was deleted."
+    )
+    assert not any("overfitting" in sentence for sentence in said)
+
+
+def test_the_only_trial_is_said_to_be_one() -> None:
+    said = report.verdict(assessed({"n_trials": 1, "n_effective_trials": 1.0, "pbo": None}))
+    assert said[3].endswith("is over 99.9 % taken alone, and this is the only trial on these bars in the ledger.")
+
+
+def test_a_result_behind_the_baseline_says_so() -> None:
+    said = report.verdict(assessed(sharpe=0.70))
+    assert any(s.startswith("It is not ahead of the ridge baseline on the same folds: Sharpe ratio 0.70") for s in said)
+    alone = report.verdict(assessed() | {"baseline": None})
+    assert not any("baseline" in sentence for sentence in alone)
+
+
+@pytest.mark.parametrize(
+    ("alpha_t", "words"),
+    [(1.9, "cannot be told from luck."), (-2.1, "is lower than luck alone would usually make it.")],
+)
+def test_alpha_is_told_with_its_t(alpha_t: float, words: str) -> None:
+    said = report.verdict(assessed(versus={"alpha_t": alpha_t}))
+    assert any(s.startswith("Its beta to buy-and-hold is 0.45") and s.endswith(words) for s in said)
