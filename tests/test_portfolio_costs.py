@@ -11,7 +11,9 @@ from conftest import daily_bars, free
 from foxflow import adjustment, config, experiment, market, portfolio, sample
 from foxflow.bars import BAR_SCHEMA
 from foxflow.config import Backtest
+from foxflow.endings import ENDING_SCHEMA
 from foxflow.errors import DataError
+from foxflow.scoring.trading import Plan, replay, trade
 from foxflow.signals import POSITION_SCHEMA
 
 OPENS = [100.0, 102.0, 105.0, 103.0, 110.0, 108.0]
@@ -263,6 +265,20 @@ def test_per_share_fees_of_apple_in_2000_are_those_of_the_shares_of_the_day(tmp_
         portfolio.run(wanted, apple, band=0.0, costs=settings.costs).costs["per_share_fee"]
         < book.costs["per_share_fee"]
     )
+
+
+def test_a_run_charges_the_shares_of_the_day(tmp_path: Path) -> None:
+    settings = config.load("returns", overrides=["costs.fee_per_share=0.01", "backtest.delay_bars=1"])
+    pulled = market.pull(settings, experiment.open_store(tmp_path, "sample"))
+    apple = pulled.first.filter(pl.col("symbol") == "AAPL")
+    wanted = targets(apple, {1500: 0.5, 1600: 0.0}, symbol="AAPL")
+    plan = Plan(wanted, wanted, ENDING_SCHEMA.to_frame(), apple, {})
+    book = trade(settings, pulled, plan)
+    # After 2:1 twice.
+    assert book.charges["raw_shares"].to_list() == pytest.approx((4 * book.fills["shares"]).to_list())
+    assert book.charges["per_share_fee"].to_list() == pytest.approx((0.04 * book.fills["shares"].abs()).to_list())
+    assert replay(settings, pulled, plan).costs == book.costs
+    assert book.fills["ts"][0] == apple["ts"][1502]
 
 
 def test_a_resampled_bar_opens_with_the_shares_of_its_first_day_and_closes_with_those_of_its_last() -> None:

@@ -181,7 +181,7 @@ def _trading(config: Config, book: portfolio.Book) -> dict[str, Any]:
         "delay_s": config.backtest.delay_s,
         "participation_limit": config.costs.participation_limit,
         "n_orders_waited": len(book.waited),
-        "n_orders_capped": len(book.capped),
+        "n_orders_capped": book.capped.n_unique(["symbol", "decided_ts"]) if len(book.capped) else 0,
     }
 
 
