@@ -128,7 +128,7 @@ def simulate(
         out.equity.append(worth)
         for s in symbols:
             want = wants.get((s, ts))
-            if want is None or (want["signal"] is not None and (s, ts) not in at):
+            if want is None:
                 continue
             sent = [u for u in underway if u[2] == s][-1:]
             goal = sent[0][3] if sent and sent[0][3] is not None else shares[s]
