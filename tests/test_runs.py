@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import statsmodels.api as sm
 from runs_samples import make_run
 
 from foxflow import metrics, runs
 from foxflow.errors import DataError, FoxflowError
+from foxflow.report import comparison
 
 FOXFLOW = [sys.executable, "-c", "from foxflow.cli import main; main()"]
 OLD, NEW = "20240101T000000000000Z-old-ridge-1a2b3c4d", "20240202T000000000000Z-new-ridge-5e6f7a8b"
@@ -212,3 +214,17 @@ def test_a_comparison_is_printed_and_drawn_on_one_page_that_loads_nothing(tmp_pa
     assert not re.search(r'(src|href)="(?!#)', re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL))
     again = foxflow("compare", OLD, "last", "--out", tmp_path, "--json")
     assert json.loads(again.stdout)["runs"][1]["run_id"] == NEW
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.5, 1.9, {"tickmode": "array", "tickvals": [0.5, 0.7, 0.97, 1.4, 1.9]}),
+        (0.9991, 1.0003, {"tickmode": "array", "tickvals": [0.9991, 0.9994, 0.9997, 1.0, 1.0003]}),
+        (1.0, 1.0, {"tickmode": "array", "tickvals": [1.0]}),
+        (0.5, 20.0, {"dtick": "D2"}),
+        (0.1, 90.0, {"dtick": 1}),
+    ],
+)
+def test_the_ticks_of_growth_tell_each_other_apart(low: float, high: float, ticks: dict[str, Any]) -> None:
+    assert comparison._ticks(pl.DataFrame({"a": [low, 1.0], "b": [None, high]})) == ticks

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from foxflow.report import page
@@ -127,9 +128,21 @@ def _figure(growth: pl.DataFrame) -> Figure:
         "hovermode": "x unified",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
         "xaxis": {"title": {"text": "session"}, "hoverformat": "%Y-%m-%d", "nticks": 7},
-        "yaxis": {"type": "log", "title": {"text": "growth of 1 (log scale)"}, "tickformat": "~g", "nticks": 6},
+        "yaxis": {"type": "log", "title": {"text": "growth of 1 (log scale)"}, "tickformat": "~g", **_ticks(growth)},
     }
     return {"data": traces, "layout": layout}
+
+
+def _ticks(growth: pl.DataFrame) -> Figure:
+    """Return ticks at 1, 2 and 5 of each decade, or at even steps where the range is too narrow for those."""
+    values = np.concatenate([growth[name].drop_nulls().to_numpy() for name in ("a", "b")])
+    low, high = float(values.min()), float(values.max())
+    if high / low > 4:
+        return {"dtick": "D2" if high / low <= 60 else 1}
+    # Plotly's own lie on each other near the top of a decade. As few digits as tell them apart.
+    even = [low * (high / low) ** (step / 4) for step in range(5)] if high > low else [low]
+    digits = next((n for n in range(2, 9) if len({f"{v:.{n}g}" for v in even}) == len(even)), 9)
+    return {"tickmode": "array", "tickvals": [float(f"{v:.{digits}g}") for v in even]}
 
 
 def _about(run: Mapping[str, Any]) -> dict[str, Any]:
