@@ -1,6 +1,6 @@
 """The tables of the store: one entry each, made by the next write where a store has it not yet.
 
-A table that is not among them would not be exported.
+A table that is not among `TABLES` is not exported.
 """
 
 import duckdb
@@ -44,6 +44,10 @@ TABLES = {
     after timestamptz not null, until timestamptz not null
 """,
 }
+# What belongs to the home of a store, not to its bars: made when it is first needed, and never exported.
+OWN_TABLES = {
+    "ledger_heights": "ledger varchar not null, n_records bigint not null, head varchar not null",
+}
 # What every store has had from the first version on.
 FIRST_TABLES = frozenset({"bars", "events"})
 
@@ -51,6 +55,11 @@ FIRST_TABLES = frozenset({"bars", "events"})
 def ddl() -> str:
     """Return the statements that make each table a store lacks."""
     return "\n".join(f"create table if not exists {name} ({columns});" for name, columns in TABLES.items())
+
+
+def own_ddl(name: str) -> str:
+    """Return the statement that makes one of `OWN_TABLES` where a store lacks it."""
+    return f"create table if not exists {name} ({OWN_TABLES[name]})"
 
 
 def migrate(con: duckdb.DuckDBPyConnection) -> None:

@@ -1,6 +1,6 @@
 """What the store knows of the ledger of trials: how far it had come. It outlives the deletion of ledger and runs.
 
-Not among the tables that `lake.export` writes: an export carries bars, not what was tried on them.
+It is not exported: an export carries bars, not what was tried on them.
 """
 
 from pathlib import Path
@@ -9,11 +9,10 @@ from typing import TypeAlias
 import duckdb
 
 from foxflow.store.connection import connect, has_tables
+from foxflow.store.schema import own_ddl
 
 # A ledger's id, how many records it had, and the hash of the last of them.
 Height: TypeAlias = tuple[str, int, str]
-
-_TABLE = "create table if not exists ledger_heights (ledger varchar not null, n_records bigint not null, head varchar)"
 
 
 def read_heights(path: str | Path, *, wait_s: float) -> list[Height]:
@@ -38,7 +37,7 @@ def write_height(path: str | Path, height: Height, *, wait_s: float) -> None:
     with connect(path, read_only=False, wait_s=wait_s) as con:
         if has_tables(con, path):
             con.execute("begin")
-            con.execute(_TABLE)
+            con.execute(own_ddl("ledger_heights"))
             con.execute("insert into ledger_heights values (?, ?, ?)", height)
             con.execute("commit")
 
