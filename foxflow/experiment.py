@@ -30,6 +30,7 @@ from foxflow import (
     market,
     metrics,
     processes,
+    provenance,
     record,
     registry,
     release,
@@ -84,6 +85,8 @@ def require_runnable(config: Config) -> None:
     features.lookback(config.features.names)
     bars.sessions_per_year(config.data.calendar)
     registry.build(config.model.name, config.model.options)
+    # Read before the plugin runs: its files may be others by the end.
+    provenance.plugin_source(registry.installed()[config.model.name])
     release.require_runtime()
 
 
@@ -282,7 +285,7 @@ def weigh(config: Config, folder: Path, pulled: Market, scored: Score, *, run_id
         trials=significance.Trials(family.returns, is_known=family.is_known, note=family.note),
         seed=config.experiment.seed,
     )
-    return record.Weighed(height, {**found, "ledger": {"note": family.note, **dataclasses.asdict(height)}})
+    return record.Weighed(height, {**found, "ledger": dataclasses.asdict(height)})
 
 
 def finish(config: Config, folder: Path, pulled: Market, outcome: Outcome, *, seconds: float) -> Result:

@@ -79,7 +79,7 @@ def test_the_same_command_again_gives_the_same_forecasts_and_the_same_release(ti
     for more, source in (([], "cached"), (["--no-cache"], "computed")):
         again = backtest(TINY, "--out", out, *more)
         assert {fold["source"] for fold in again["folds"]} == {source}
-        changing = {"run_id", "seconds", "report", "folds"}
+        changing = {"run_id", "seconds", "report", "folds", "audit", "ledger"}
         assert {k: v for k, v in again.items() if k not in changing} == {
             k: v for k, v in tiny.items() if k not in changing
         }
@@ -117,7 +117,7 @@ def test_the_prefect_flow_gives_the_numbers_of_the_command_line(tiny: dict[str, 
     line = next((x for x in done.stdout.splitlines() if x.startswith("SUMMARY ")), None)
     assert line is not None, done.stdout + done.stderr
     summary = json.loads(line.removeprefix("SUMMARY "))
-    changing = {"run_id", "seconds", "report", "release", "folds"}
+    changing = {"run_id", "seconds", "report", "release", "folds", "audit", "ledger"}
     assert {k: v for k, v in summary.items() if k not in changing} == {
         k: v for k, v in tiny.items() if k not in changing
     }

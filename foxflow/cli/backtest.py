@@ -1,6 +1,7 @@
 """`foxflow backtest`, and the table it prints."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,16 @@ def backtest(
     CONFIG is a TOML file or the name of an embedded config: returns (the default) or volatility.
     """
     from foxflow import config as configs
-    from foxflow import experiment
+    from foxflow import experiment, ledger
     from foxflow.progress import FoldBars
 
     settings = configs.load(config, overrides=with_symbols(assignments, symbols), model=model)
+    folder = experiment.home(out)
+    reason = ledger.doubt(folder)
+    if reason is not None:
+        print(
+            f"warning: trials unknown: {reason}; put back a copy of ledger.sqlite before this run ends", file=sys.stderr
+        )
     again = "the same command again goes on from the last epoch of every fit"
     with interruptible(again), FoldBars(quiet=quiet or as_json) as view:
         result = experiment.run(
