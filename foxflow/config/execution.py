@@ -11,8 +11,9 @@ class Backtest:
     """When and at which price a decision made at `ts` is filled, and what forecasts.
 
     `fill`: the price of the bar that fills: its open, its close, or the mid of its high and low (what a patient order
-    over the bar pays about). `delay_bars`: bars between the decision and the bar that would fill it without a delay;
-    `delay_s`: seconds from `ts` until the order is in the market, where bars that have opened by then are missed.
+    over the bar pays about). `delay_s`: seconds from `ts` until the order is in the market, where a bar that has opened
+    by then (with `next_close`: that has ended) is missed and the next one fills; `delay_bars`: bar times let pass
+    besides.
     `score_with`: the fitted `model`, or its exported graph in ONNX Runtime.
     """
 
