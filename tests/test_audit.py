@@ -1,6 +1,9 @@
 """A sound pipeline is accused of nothing, and the proof of its folds says what the bars' own times say."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +31,11 @@ def walked(config: Config, store: Path) -> tuple[market.Market, samples.Dataset,
     """Return the market of an experiment, its samples, and the results of all its folds."""
     pulled = market.pull(config, store)
     data = samples.build(config, pulled.first)
-    return pulled, data, [models.fit(config, data, fold).result for fold in folds.walk(config, data)]
+    return (
+        pulled,
+        data,
+        [r for fold in folds.walk(config, data) if (r := models.fit(config, data, fold).result) is not None],
+    )
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +206,60 @@ def test_the_command_prints_every_attack(days: Path, tmp_path: Path) -> None:
     assert "held" in result.output
     for name in ("attack", "target", "result", "later bars: cut", "window graph"):
         assert name in result.output
+
+
+def test_an_impulse_moves_no_feature_before_it_and_says_how_far_on(days: Path) -> None:
+    config = experiment(features={"names": ["return_5", "volatility_20"]})
+    (check,) = samples.attack_impulses(config, market.pull(config, days).first)
+    # volatility_20 reads 21 bars: a bar moves its own row and 20 more.
+    assert check.note == "moved up to 20 bar(s) on; the lookback is 21, the bar itself among them"
+    assert check.n == 12
+
+
+PLUGIN = '''
+"""A model that standardises each feature over all bars it is asked about."""
+
+from dataclasses import replace
+from foxflow_ridge import FittedRidge, Ridge
+
+
+class Fitted(FittedRidge):
+    def forecast(self, data):
+        mean = lambda s: s.features.mean(axis=0)
+        return FittedRidge.forecast(self, replace(data, series=tuple(replace(s, features=s.features - mean(s)) for s in data.series)))
+
+
+class Hindsight(Ridge):
+    name = "hindsight"
+
+    def fit(self, *arguments, **options):
+        return Fitted(**vars(super().fit(*arguments, **options)))
+
+    def load(self, folder):
+        return Fitted(**vars(super().load(folder)))
+'''
+
+
+@pytest.mark.slow
+def test_the_command_names_an_installed_plugin_that_leaks_in_one_line(days: Path, tmp_path: Path) -> None:
+    (tmp_path / "hindsight.py").write_text(PLUGIN)
+    about = tmp_path / "hindsight-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: hindsight\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[foxflow.models]\nhindsight = hindsight:Hindsight\n")
+    path = tmp_path / "audited.toml"
+    path.write_text(tomli_w.dumps(document()))
+    searched = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", "from foxflow.cli import main; main()", "audit", str(path), "--model", "hindsight"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": searched, "FOXFLOW_HOME": str(days.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: model 'hindsight' reads later bars: with the features after ")
+    assert "the forecast of AAA at 2020-" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""

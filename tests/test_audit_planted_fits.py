@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from audit_samples import accusation, daily, experiment, splits_of, stored
 
-from foxflow import dataset, portfolio, signals, splits
+from foxflow import dataset, portfolio, signals, splits, training
 from foxflow.config import Backtest, WalkForward
 from foxflow.dataset import Dataset, Parts, Scaler
 from foxflow.splits import Fold
@@ -148,7 +148,6 @@ def test_a_model_that_reads_later_bars_is_named(
 ) -> None:
     original = FittedRidge.forecast
     monkeypatch.setattr(FittedRidge, "forecast", lambda self, data: tuple(change(f) for f in original(self, data)))
-    monkeypatch.setattr("foxflow.state.require_warm", lambda *_, **__: 0.0)
     message = accusation(experiment(), days)
     assert "model 'ridge'" in message
     assert words in message
@@ -163,7 +162,6 @@ def test_a_model_that_reads_its_neighbours_is_named(monkeypatch: Patch, days: Pa
         return tuple(f + 0.01 * sum(other[0] for other in found) for f in found)
 
     monkeypatch.setattr(FittedRidge, "forecast", forecast)
-    monkeypatch.setattr("foxflow.state.require_warm", lambda *_, **__: 0.0)
     assert "with the bar of AAA at " in accusation(experiment(), days)
 
 
@@ -346,3 +344,26 @@ def test_a_chosen_threshold_that_saw_its_test_span_is_named(monkeypatch: Patch, 
     config = experiment(strategy={"threshold_bps": "chosen"})
     message = accusation(config, days)
     assert "a threshold, size or limit was chosen on what came later" in message
+
+
+def test_a_fit_that_scales_by_its_validation_tail_is_named(monkeypatch: Patch, days: Path) -> None:
+    original_fold, original_fit = training.fit_fold, Scaler.fit.__func__  # type: ignore[attr-defined]
+    own: dict[str, Dataset] = {}
+
+    def fit(cls: type[Scaler], train: Dataset, *, clip: float) -> Scaler:
+        tail = own.get("valid")
+        made: Scaler = original_fit(cls, train, clip=clip)
+        return made if tail is None else replace(made, median=original_fit(cls, tail, clip=clip).median)
+
+    def fit_fold(data: Dataset, fold: Fold, *arguments: Any, **options: Any) -> FoldResult:
+        # Inside a fit alone, so that neither parts nor the scaler shows anything by itself.
+        own["valid"] = dataset.parts(data, fold, warmup_bars=0).valid
+        try:
+            return original_fold(data, fold, *arguments, **options)
+        finally:
+            own.clear()
+
+    monkeypatch.setattr(Scaler, "fit", classmethod(fit))
+    monkeypatch.setattr(training, "fit_fold", fit_fold)
+    message = accusation(experiment(), days)
+    assert "model 'ridge', fold 0: the median of the scaler that it was fitted with is another" in message

@@ -78,6 +78,8 @@ def _without_fit(config: Config, pulled: Market, data: Dataset, *, full: bool) -
     yield _same_samples(config, pulled, data)
     when = samples.moments(config, bars, full=full)
     yield from samples.attack_features(config, bars, when)
+    if full:
+        yield from samples.attack_impulses(config, bars)
     yield from outcomes.attack_labels(config, bars, when)
     warmup_bars = registry.build(config.model.name, config.model.options).warmup_bars
     most_folds = FULL_FOLDS if full else QUICK_FOLDS
@@ -108,13 +110,13 @@ def _with_fits(config: Config, pulled: Market, data: Dataset) -> Iterator[Check]
     walk = [fold for fold in folds.walk(config, data) if not fold.is_final]
     chosen: list[Fold] = walk[:1] if len(walk) == 1 else [walk[0], walk[1]]
     made = [models.fit(config, data, fold) for fold in chosen]
-    results = [m.result for m in made]
+    results = [m.result for m in made if m.result is not None]
     prove(config, data, results)
     yield Check("proof of each fold", f"model {config.model.name!r}", len(results))
     for one in made[:1]:
         yield from models.attack_forecasts(config, one)
         yield from models.attack_graphs(config, one)
-    yield from models.attack_fit(
-        config, made[-1], pulled.first, partial(samples.build, config, universe=pulled.universe)
-    )
+    again = partial(samples.build, config, universe=pulled.universe)
+    yield from models.attack_fitted_scaler(config, made[0], pulled.first, again)
+    yield from models.attack_fit(config, made[-1], pulled.first, again)
     yield from trading.attack_trading(config, pulled, results)

@@ -12,8 +12,8 @@ from foxflow import dataset, registry, training
 from foxflow.audit.checks import Check, accuse
 from foxflow.audit.corruption import at, first_difference, noise, shown, with_later_features
 from foxflow.config import Config
-from foxflow.dataset import Dataset, Floats, Series
-from foxflow.errors import LeakageError, plugin_call
+from foxflow.dataset import Dataset, Floats, Scaler, Series
+from foxflow.errors import LeakageError, PluginError, plugin_call
 from foxflow.model import Fitted
 from foxflow.release import graphs, parity
 from foxflow.splits import Fold
@@ -31,11 +31,15 @@ Change = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class Fit:
-    """A small fit of the experiment's own model: its fold and result, the model, and the raw samples it saw."""
+    """A small fit of the experiment's own model: its fold, the model, its scaler, and the raw samples it saw.
+
+    `result` is None where the fit was refused before it had one.
+    """
 
     fold: Fold
-    result: FoldResult
+    result: FoldResult | None
     fitted: Fitted
+    scaler: Scaler
     data: Dataset
 
 
@@ -45,12 +49,34 @@ def recipe_of(config: Config) -> Recipe:
 
 
 def fit(config: Config, data: Dataset, fold: Fold) -> Fit:
-    """Return the fit of one fold, in this process."""
+    """Return the fit of one fold, in this process.
+
+    Raises
+    ------
+    LeakageError, PluginError
+        The second where the model breaks its contract in another way than by reading later bars.
+    """
+    model = registry.build(config.model.name, config.model.options)
     with tempfile.TemporaryDirectory(prefix="foxflow-audit-") as folder:
-        result = training.fit_fold(data, fold, recipe_of(config), folder=Path(folder) / "model", progress=_quiet)
-        model = registry.build(config.model.name, config.model.options)
+        saved = Path(folder) / "model"
+        try:
+            result = training.fit_fold(data, fold, recipe_of(config), folder=saved, progress=_quiet)
+        except PluginError:
+            # A model that reads later bars also seems to remember more than it warms up over: it is told which.
+            attack_forecasts(config, _bare_fit(config, data, fold))
+            raise
         with plugin_call(config.model.name, "load"):
-            return Fit(fold, result, model.load(Path(folder) / "model"), data)
+            return Fit(fold, result, model.load(saved), result.scaler, data)
+
+
+def _bare_fit(config: Config, data: Dataset, fold: Fold) -> Fit:
+    model = registry.build(config.model.name, config.model.options)
+    pieces = dataset.parts(data, fold, warmup_bars=model.warmup_bars)
+    scaler = Scaler.fit(pieces.train, clip=config.features.clip)
+    seed = training.fit_seed(config.experiment.seed, fold.cut)
+    with plugin_call(config.model.name, f"the fit of fold {fold.number}"):
+        fitted = model.fit(scaler.apply(pieces.train), scaler.apply(pieces.valid), seed=seed, progress=_quiet)
+    return Fit(fold, None, fitted, scaler, data)
 
 
 def _quiet(*_: object) -> None:
@@ -69,15 +95,13 @@ def attack_fit(config: Config, made: Fit, bars: pl.DataFrame, build: Callable[[p
     """
     times = made.data.series[0].ts
     inside = times[made.fold.tests_on(times)]
-    if not len(inside):
+    if not len(inside) or made.result is None:
         return []
     middle = int(inside[len(inside) // 2])
     other = training.fit_fold(build(noise(bars, middle)), made.fold, recipe_of(config), folder=None, progress=_quiet)
     one, name = made.result, f"model {config.model.name!r}, fold {made.fold.number}"
     what = f"bars after {shown(middle)}, in its test span, are corrupted"
-    for field in ("median", "scale", "label_mean", "label_scale"):
-        if not np.array_equal(getattr(one.scaler, field), getattr(other.scaler, field)):
-            raise _accused(f"{name}: the scaler's {field} is another once {what}", "the same bits", "scaler")
+    _require_same_scaler(name, what, one.scaler, other.scaler)
     if [(e.train_loss, e.valid_loss) for e in one.history] != [(e.train_loss, e.valid_loss) for e in other.history]:
         raise _accused(f"{name}: the losses of the fit are others once {what}", "the same bits", "fit")
     _require_same_frames(name, what, one.validation, other.validation, "validation forecast")
@@ -85,6 +109,36 @@ def attack_fit(config: Config, made: Fit, bars: pl.DataFrame, build: Callable[[p
     same = other.forecasts.filter(pl.Series(at(other.forecasts) <= middle))
     _require_same_frames(name, what, one.forecasts.filter(until), same, "forecast")
     return [Check("refit with later bars corrupted", name, 1, f"scaler, losses and {int(until.sum())} forecasts")]
+
+
+def attack_fitted_scaler(
+    config: Config, made: Fit, bars: pl.DataFrame, build: Callable[[pl.DataFrame], Dataset]
+) -> list[Check]:
+    """Return the check that a fit's scaler withstood all bars after its last training label being others.
+
+    Raises
+    ------
+    LeakageError
+        Naming the fold, where the fit scales by its validation tail or by later bars.
+    """
+    if made.result is None:
+        return []
+    until = made.result.train_end
+    other = training.fit_fold(build(noise(bars, until)), made.fold, recipe_of(config), folder=None, progress=_quiet)
+    name = f"model {config.model.name!r}, fold {made.fold.number}"
+    what = f"bars after {shown(until)}, where its last training label ends, are corrupted"
+    _require_same_scaler(name, what, made.result.scaler, other.scaler)
+    return [Check("refit with validation and later bars corrupted", f"scaler of {name}", 1)]
+
+
+def _require_same_scaler(name: str, what: str, one: Scaler, other: Scaler) -> None:
+    for field in ("median", "scale", "label_mean", "label_scale"):
+        if not np.array_equal(getattr(one, field), getattr(other, field)):
+            raise accuse(
+                f"{name}: the {field} of the scaler that it was fitted with is another once {what}",
+                "the same bits, of training rows alone",
+                "mend training.fit_fold or Scaler.fit",
+            )
 
 
 def _require_same_frames(name: str, what: str, one: pl.DataFrame, other: pl.DataFrame, kind: str) -> None:
@@ -137,7 +191,7 @@ def _around(made: Fit) -> Dataset:
     """Return the last bars of some symbols up to the end of the test span, scaled and without labels."""
     whole = dataset.seen(made.data, cut=max(made.fold.test_end, made.fold.cut))
     chosen = tuple(s.slice(max(0, len(s) - MOST_ROWS), len(s)) for s in whole.series[:MOST_SYMBOLS])
-    return made.result.scaler.apply(replace(whole, series=chosen))
+    return made.scaler.apply(replace(whole, series=chosen))
 
 
 def _moments(data: Dataset) -> list[int]:
@@ -225,9 +279,7 @@ def attack_graphs(config: Config, made: Fit) -> list[Check]:
     with plugin_call(config.model.name, "to_onnx"):
         plain = made.fitted.to_onnx()
         step, window = (
-            parity.Graph.load(
-                graphs.released(content, kind, scaler=made.result.scaler, metadata={}, plugin=config.model.name)
-            )
+            parity.Graph.load(graphs.released(content, kind, scaler=made.scaler, metadata={}, plugin=config.model.name))
             for kind, content in (("step", plain.step), ("window", plain.window))
         )
     series = max(made.data.series, key=lambda s: int(s.valid.sum()))

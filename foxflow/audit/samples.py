@@ -17,6 +17,7 @@ from foxflow.audit.corruption import (
     noise,
     shown,
     spread,
+    with_impulses,
 )
 from foxflow.config import Config
 from foxflow.dataset import Dataset, Floats
@@ -27,6 +28,8 @@ MOST_SYMBOLS = 8
 MOST_BARS = 4_000
 MOMENTS = 3
 FULL_MOMENTS = 50
+# Where in a symbol's bars.
+IMPULSES = (0.1, 0.4, 0.7, 0.95)
 
 
 def build(config: Config, bars: pl.DataFrame, universe: Universe = EVERYTHING) -> Dataset:
@@ -89,6 +92,37 @@ def attack_features(config: Config, bars: pl.DataFrame, when: Sequence[int]) -> 
         _require_unmoved(config, build(config, poor), poor, moment, "noise")
     done.append(Check("later bars: noise behind a hole", f"features {names}", len(when)))
     return done
+
+
+def attack_impulses(config: Config, bars: pl.DataFrame) -> list[Check]:
+    """Return the check that features withstood one bar of one symbol at a time being half as high again.
+
+    Its note says how far on a feature moved by more than rounding, and how far back features say that they read.
+
+    Raises
+    ------
+    LeakageError
+        Naming the feature that moved before the bar did.
+    """
+    base, farthest, n = build(config, bars), 0, 0
+    for series in base.series[:MOST_SYMBOLS]:
+        for row in sorted({int(len(series) * share) for share in IMPULSES}):
+            other = build(config, with_impulses(bars, {series.symbol: [row]}))
+            moment = int(series.ts[row])
+            found = first_difference(earlier(base, other, "features", until=moment - 1))
+            if found is not None:
+                raise accuse(
+                    f"feature {base.feature_names[found.column]!r} of {found.when} moves from {found.before:.9g} to "
+                    f"{found.after:.9g} with the later bar of {series.symbol} at {shown(moment)}",
+                    "no feature to move before the bar does",
+                    "mend the feature's expression, or what dataset.build makes of it",
+                )
+            own = next(s for s in other.series if s.symbol == series.symbol)
+            slack = 1e-6 * np.maximum(np.abs(series.features), 1.0)
+            moved = np.flatnonzero((np.abs(own.features - series.features) > slack).any(axis=1))
+            farthest, n = max([farthest, *(moved - row).tolist()]), n + 1
+    note = f"moved up to {farthest} bar(s) on; the lookback is {base.lookback}, the bar itself among them"
+    return [Check("impulse at one bar of one symbol", f"features {', '.join(config.features.names)}", n, note)]
 
 
 def _require_unmoved(config: Config, base: Dataset, bars: pl.DataFrame, moment: int, how: str) -> None:
