@@ -65,7 +65,7 @@ def instant(ts: int) -> datetime:
 
 def instants(ts: NDArray[np.int64]) -> pl.Series:
     """Return the UTC times (dtype `TS`) of int64 microseconds since 1970."""
-    return pl.Series(ts).cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
+    return pl.Series(ts).cast(TS)
 
 
 def sha256(bars: pl.DataFrame) -> str:

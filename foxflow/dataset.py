@@ -181,8 +181,12 @@ class Scaler:
 
     def _apply(self, series: Series) -> Series:
         # The gate looks at raw features: behind the clip an infinity would pass for a number.
-        raw = np.where(series.valid[:, None], series.features, self.median)
-        scaled = np.clip((raw - self.median) / self.scale, -self.clip, self.clip)
+        raw = series.features
+        if not series.valid.all():
+            raw = np.where(series.valid[:, None], raw, self.median)
+        scaled = raw - self.median
+        scaled /= self.scale
+        np.clip(scaled, -self.clip, self.clip, out=scaled)
         return replace(series, features=scaled, label=(series.label - self.label_mean) / self.label_scale)
 
     def unscale(self, forecast: Floats) -> Floats:

@@ -1,9 +1,12 @@
 """Plugins, models and sources of bars, found by entry point; one is imported only when it is asked for."""
 
 import dataclasses
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from foxflow.errors import PluginError, plugin_call, unknown
@@ -37,8 +40,17 @@ def installed(kind: Kind = MODELS) -> dict[str, EntryPoint]:
     PluginError
         Where two distributions claim one name, naming both.
     """
+    # Listing reads a file of every distribution; what was installed since shows in a folder's time.
+    folders = tuple((path, Path(path).stat().st_mtime_ns) for path in sys.path if Path(path).is_dir())
+    return dict(_listed(kind, entry_points, folders))
+
+
+@lru_cache(maxsize=8)
+def _listed(
+    kind: Kind, read: Callable[..., Iterable[EntryPoint]], _folders: tuple[tuple[str, int], ...]
+) -> dict[str, EntryPoint]:
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=kind.group), key=lambda p: p.name):
+    for point in sorted(read(group=kind.group), key=lambda p: p.name):
         if point.name in found:
             names = sorted(p.dist.name if p.dist else "?" for p in (found[point.name], point))
             raise PluginError(

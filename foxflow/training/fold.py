@@ -5,9 +5,11 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from foxflow import cache, dataset, registry, state
 from foxflow.bars import instants
@@ -88,7 +90,7 @@ def fit_fold(
     forecasts = _empty()
     if not fold.is_final:
         forecasts = _out_of_sample(fitted, data, fold, name=recipe.model, fit=fit, forecaster=forecaster)
-    counts = dict(forecasts.group_by("symbol").len().iter_rows())
+    counts = dict(forecasts["symbol"].value_counts().iter_rows())
     result = FoldResult(
         **vars(fit),
         fold=fold,
@@ -212,42 +214,39 @@ def _out_of_sample(
         forecasts = tuple(scaler.unscale(f) for f in _forecast(fitted, scaler.apply(stream), name))
     else:
         forecasts = _checked(forecaster(name, fitted, scaler, stream), stream, name)
-    whole = {s.symbol: s for s in data.series}
-    frames = []
-    for series, forecast in zip(stream.series, forecasts, strict=True):
+    if not stream.series:
+        return _empty()
+    whole = {s.symbol: s.ts for s in data.series}
+    columns = []
+    for number, (series, forecast) in enumerate(zip(stream.series, forecasts, strict=True)):
         # A symbol enters at its first bar with the features' lookback and the model's warm-up behind it.
-        warm = np.searchsorted(whole[series.symbol].ts, series.ts) >= data.lookback - 1 + warmup_bars
+        warm = np.searchsorted(whole[series.symbol], series.ts) >= data.lookback - 1 + warmup_bars
         member = data.universe.decides_on(series.symbol, series.ts)
         keep = warm & member & series.valid & fold.tests_on(series.ts)
-        frames.append(
-            pl.DataFrame(
-                {
-                    "symbol": [series.symbol] * int(keep.sum()),
-                    "ts": instants(series.ts[keep]),
-                    "fold": np.full(int(keep.sum()), fold.number, dtype=np.int32),
-                    "forecast": forecast[keep],
-                },
-                schema=FORECAST_SCHEMA,
-            )
-        )
-    return pl.concat(frames) if frames else _empty()
+        columns.append((np.full(int(keep.sum()), number), series.ts[keep], forecast[keep]))
+    symbol, ts, forecast = _joined(stream, columns)
+    return pl.DataFrame(
+        {"symbol": symbol, "ts": ts, "fold": np.full(len(ts), fold.number, np.int32), "forecast": forecast},
+        schema=FORECAST_SCHEMA,
+    )
+
+
+def _joined(data: Dataset, columns: Sequence[tuple[NDArray[Any], ...]]) -> tuple[Any, ...]:
+    """Return the columns of all series, one after the other: the symbol of a series' number, ts, and numbers."""
+    number, ts, *rest = (np.concatenate(column) for column in zip(*columns, strict=True))
+    symbols = pl.Series([s.symbol for s in data.series], dtype=pl.String)
+    return symbols.gather(number), instants(ts), *rest
 
 
 def _validation(raw: Dataset, scaled: Sequence[Floats], scaler: Scaler) -> pl.DataFrame:
     """Return the forecasts and labels of the rows that count (`VALIDATION_SCHEMA`), in label units."""
-    frames = [
-        pl.DataFrame(
-            {
-                "symbol": [series.symbol] * int((series.weight > 0).sum()),
-                "ts": instants(series.ts[series.weight > 0]),
-                "forecast": scaler.unscale(forecast[series.weight > 0]),
-                "label": series.label[series.weight > 0],
-            },
-            schema=VALIDATION_SCHEMA,
-        )
-        for series, forecast in zip(raw.series, scaled, strict=True)
-    ]
-    return pl.concat(frames)
+    columns = []
+    for number, (series, forecast) in enumerate(zip(raw.series, scaled, strict=True)):
+        counts = series.weight > 0
+        values = scaler.unscale(forecast[counts]), series.label[counts]
+        columns.append((np.full(int(counts.sum()), number), series.ts[counts], *values))
+    symbol, ts, forecasts, labels = _joined(raw, columns)
+    return pl.DataFrame({"symbol": symbol, "ts": ts, "forecast": forecasts, "label": labels}, schema=VALIDATION_SCHEMA)
 
 
 def _members(data: Dataset, fold: Fold) -> tuple[str, ...] | None:

@@ -98,14 +98,16 @@ class Ridge:
             raise PluginError("ridge: 0 training rows that count; expected at least 1: import more bars")
         mean, level = rows.weight @ rows.features / total, rows.weight @ rows.label / total
         centred = rows.features - mean
-        gram = (centred * rows.weight[:, None]).T @ centred / total + self.parameters.penalty * np.eye(len(mean))
-        moment = (centred * rows.weight[:, None]).T @ (rows.label - level) / total
+        weighted = (centred * rows.weight[:, None]).T
+        gram = weighted @ centred / total + self.parameters.penalty * np.eye(len(mean))
+        moment = weighted @ (rows.label - level) / total
         # lstsq, because penalty = 0 with a constant feature leaves the system singular.
         coefficients = np.linalg.lstsq(gram, moment, rcond=None)[0]
         constant = FittedRidge(np.zeros(len(mean)), float(level))
         fitted = FittedRidge(coefficients, float(level - mean @ coefficients))
+        judged = valid.table()
         history = tuple(
-            Epoch(number, _loss(each, rows), _loss(each, valid.table()))
+            Epoch(number, _loss(each, rows), _loss(each, judged))
             for number, each in enumerate((constant, fitted))
         )
         for epoch in history:
