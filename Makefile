@@ -44,9 +44,10 @@ check: setup ## ruff, ruff format, mypy strict, import-linter, deptry, codespell
 	for p in flows plugins/torch plugins/mamba2 plugins/gru plugins/ridge; do (cd $$p && $(CURDIR)/$(BIN)/deptry .) || exit 1; done
 	$(BIN)/codespell $(SOURCES) tests docs README.md CHANGELOG.md Makefile
 
-bench: setup ## time the store, and the scan beside transformers (minutes); checked before they are timed
+bench: setup ## time the store, a walk-forward, and the scan beside transformers (minutes); checked before they are timed
 	$(BIN)/pip install -qq -c constraints.txt --group bench
 	$(BIN)/python benchmarks/store.py
+	$(BIN)/python benchmarks/walk_forward.py
 	$(BIN)/python plugins/mamba2/benchmarks/cpu.py
 
 clean: ## remove .venv and caches; data/ stays
