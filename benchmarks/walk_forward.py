@@ -31,7 +31,7 @@ from foxflow.config import Config
 Floats = NDArray[np.float64]
 
 RATIO, LINEAR = 2.0, 1.5
-N_SYMBOLS, N_BARS, TRAIN, EMBARGO, HORIZON, PENALTY, CLIP = 10, 2_520, 520, 0, 1, 0.01, 5.0
+N_SYMBOLS, N_BARS, TRAIN, EMBARGO, HORIZON, PENALTY, CLIP = 10, 2_520, 1_020, 0, 1, 0.01, 5.0
 VALIDATION = 0.2
 # Of the worst forecast, as a share of their standard deviation, and of the final equity.
 SAME_FORECAST, SAME_EQUITY = 1e-6, 0.02
@@ -86,7 +86,13 @@ def settings(n_folds: int) -> Config:
             "data": {"source": "store", "bar": "1d", "calendar": "24/7", "ended": "last_close"},
             "features": {"names": list(FEATURES), "clip": CLIP},
             "label": {"name": "forward_return", "horizon": HORIZON},
-            "walk_forward": {"train": TRAIN, "every": (N_BARS - TRAIN) // n_folds, "embargo": EMBARGO},
+            "walk_forward": {
+                "train": TRAIN,
+                "every": (N_BARS - TRAIN) // n_folds,
+                "embargo": EMBARGO,
+                "validation": VALIDATION,
+                "window": "rolling",
+            },
             "model": {"name": "ridge", "penalty": PENALTY},
             "strategy": {
                 "kind": "direction",
@@ -155,14 +161,14 @@ def by_hand(bars: dict[str, pd.DataFrame], n_folds: int) -> Outcome:
     features, known = list(wide), rows.dropna()
     every, times = (N_BARS - TRAIN) // n_folds, close.index
     numbers = pd.Series(np.arange(len(times)), index=times)
-    (_, train_sets), (_, test_sets) = numbers.vbt.expanding_split(
-        n=n_folds, min_len=TRAIN + every, set_lens=(every,), left_to_right=False
+    (_, train_sets), (_, test_sets) = numbers.vbt.rolling_split(
+        n=n_folds, window_len=TRAIN + every, set_lens=(every,), left_to_right=False
     )
     found = []
     for train, test in zip(train_sets, test_sets, strict=True):
         # The newest fifth is held back, as foxflow does, and no label reaches into it.
         n_train = len(train) - round(len(train) * VALIDATION) - EMBARGO - HORIZON - 1
-        learned = known.loc[: train[n_train - 1]]
+        learned = known.loc[train[0] : train[n_train - 1]]
         scaler = RobustScaler().fit(learned[features])
         # A clip, and units in which a normal feature varies by 1.
         x, ahead = (

@@ -230,7 +230,7 @@ if __name__ == "__main__":
     ts, ones = np.arange(n), np.ones(n, dtype=bool)
     series = Series("A", ts, random.normal(size=(n, 1)), ones, random.normal(size=n), ts + 1, np.zeros(n))
     data = Dataset(("a",), "l", 1, 1, (series,))
-    fold = Fold(0, 19, 20, 29, 30, 39)
+    fold = Fold(0, 0, 19, 20, 29, 30, 39)
     [result] = training.run(data, [fold], training.Recipe("ridge", {{}}, 3, 5.0), workers=1, kept=Path({kept!r}))
     print(result.source)
 """
