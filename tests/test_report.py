@@ -38,6 +38,10 @@ def _written(
     return path.read_text("utf-8")
 
 
+def words(page: Page) -> str:
+    return page.text.replace("\u00a0", " ")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return _written(tmp_path_factory.mktemp("report"), sample_summary())
@@ -154,10 +158,10 @@ def test_forecasts_are_shown_by_the_age_of_their_state(page: str, tmp_path: Path
         ["50-249", "50", "-0.010", "-0.41", "-0.0207"],
         ["250 and over", "0", "n/a", "n/a", "n/a"],
     ]
-    assert "The largest of a fit is 1.23 %; a fit is refused above 5 %. R² is against a forecast of 0." in seen.text
+    assert "The largest of a fit is 1.23 %; a fit is refused above 5 %. R² is against a forecast of 0." in words(seen)
     volatility = Page(_written(tmp_path, sample_summary(forecasters=FORECASTERS, state_gap=None)))
-    assert "The largest of a fit is n/a;" in volatility.text
-    assert "R² is against each symbol's expanding mean." in volatility.text
+    assert "The largest of a fit is n/a;" in words(volatility)
+    assert "R² is against each symbol's expanding mean." in words(volatility)
 
 
 def test_a_symbol_that_left_is_not_called_not_yet_in() -> None:
@@ -229,7 +233,7 @@ def test_every_figure_is_valid_plotly(tmp_path: Path) -> None:
 
     folds = [sample_fold(0, 0, 29, history=sample_history(0.5, 0.25, None)), sample_fold(1, 30, 59)]
     drawn = json.loads(Page(_written(tmp_path, sample_summary(folds=folds))).scripts[0])
-    assert list(drawn) == ["equity", "binned", "scatter", "learning"]
+    assert list(drawn) == ["equity", "folds", "binned", "scatter", "learning"]
     for figure in drawn.values():
         layout = go.Figure(figure).layout
         assert layout.xaxis.title.text
