@@ -155,7 +155,7 @@ class Page(HTMLParser):
         elif not self._inside:
             self.text += data
             if self._is_in_cell:
-                self.rows[-1][-1] += data
+                self.rows[-1][-1] += data.replace("\u00a0", " ")
 
     def row(self, first: str) -> list[str]:
         return next(cells for cells in self.rows if cells[0] == first)

@@ -91,6 +91,7 @@ def print_summary(summary: dict[str, Any]) -> None:
             "strategy": f"{_number(low, '{:.2f}')} to {_number(high, '{:.2f}')}",
             "buy and hold": "",
         },
+        *_beside(summary),
         _row("largest drawdown", summary["max_drawdown"], summary["benchmark_max_drawdown"], "{:.1%}"),
         _row("turnover a year", summary["turnover"], None, "{:.1f}"),
         _row("fills", summary["n_fills"], None, "{}"),
@@ -113,14 +114,56 @@ def print_summary(summary: dict[str, Any]) -> None:
         f"{summary['experiment']}, {summary['model']}: {summary['n_folds']} folds, {summary['n_forecasts']} forecasts"
     )
     print_rows(rows, as_json=False, title=title)
-    print_rows(summary["ages"], as_json=False, title="forecasts by age of state, in bars since its warm-up")
-    if summary["forecasters"]:
+    for line in _lines(summary):
+        print(line)
+    print_rows(summary.get("ages") or [], as_json=False, title="forecasts by age of state, in bars since its warm-up")
+    if summary.get("forecasters"):
         print_rows(summary["forecasters"], as_json=False, title="forecasts of log volatility")
     for line in summary["verdict"]:
         print(line)
     for name in ("report", "release"):
         print(f"{name}: {summary[name]}")
     print(f"forecasts sha256: {summary['forecasts_sha256']}\nseconds: {summary['seconds']:.0f}")
+
+
+def _beside(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that only a run of several seeds, with a record of trials, has."""
+    rows = []
+    seeds = summary.get("seeds") or []
+    if len(seeds) > 1:
+        each = ", ".join(_number(seed["sharpe"], "{:.2f}") for seed in seeds)
+        rows.append(_row(f"Sharpe of {len(seeds)} seeds", each, None, "{}"))
+    found = summary.get("significance")
+    if found:
+        deflated = _number(found["deflated_sharpe"], "{:.1%}")
+        trials = f"{deflated} of {found['n_trials']} trials" if found["trials_known"] else "trials unknown"
+        rows += [
+            _row("probabilistic Sharpe", found["psr"], None, "{:.1%}"),
+            _row("deflated Sharpe", trials, None, "{}"),
+        ]
+    lead = summary.get("versus_benchmark")
+    if lead:
+        said = f"{_number(lead['lead'], '{:.1%}')} ({_number(lead['lead_t'], '{:.1f}')})"
+        rows.append(_row("lead a year (t)", said, None, "{}"))
+    baseline = summary.get("baseline")
+    if baseline:
+        said = f"{_number(baseline['sharpe'], '{:.2f}')}, {_number(baseline['total_return'], '{:.1%}')}"
+        rows.append(_row(f"{baseline['model']}: Sharpe, return", said, None, "{}"))
+    return rows
+
+
+def _lines(summary: dict[str, Any]) -> list[str]:
+    """Return profit before and after each cost, and what a delay does, a line each."""
+    lines = []
+    costs = summary.get("waterfall")
+    if costs:
+        said = ", ".join(f"{row['name'].replace('_', ' ')} {_number(row['amount'], '{:,.0f}')}" for row in costs)
+        lines.append(f"profit: {said}")
+    delays = (summary.get("sensitivity") or {}).get("delay_bars")
+    if delays:
+        said = ", ".join(f"{row['bars']}: {_number(row['sharpe'], '{:.2f}')}" for row in delays)
+        lines.append(f"Sharpe by delay in bars: {said}")
+    return lines
 
 
 def _row(name: str, strategy: object, benchmark: object, form: str) -> dict[str, Any]:

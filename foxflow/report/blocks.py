@@ -31,8 +31,12 @@ def section(name: str, title: str, *parts: Part | str, note: str = "") -> Part:
 
 def said(*sentences: str) -> str:
     """Return sentences of plain text as one paragraph."""
-    # A number and its percent sign stay on one line.
-    return f"<p>{escape(' '.join(s for s in sentences if s)).replace(' %', '&nbsp;%')}</p>"
+    return f"<p>{_kept(escape(' '.join(s for s in sentences if s)))}</p>"
+
+
+def _kept(text: str) -> str:
+    """Return text in which a number and its percent sign stay on one line."""
+    return text.replace(" %", "\u00a0%")
 
 
 def plot(name: str, figure: Figure | None, caption: str = "", *, look: str = "") -> Part:
@@ -72,9 +76,9 @@ def meanings(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table whose last column says what the row means, below the row on a narrow screen; all in plain text."""
     top = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
+        f'<tr><th scope="row">{_kept(escape(name))}</th>'
         + "".join(f"<td>{_stacked(value)}</td>" for value in values)
-        + f'<td class="meaning">{escape(meaning)}</td></tr>'
+        + f'<td class="meaning">{_kept(escape(meaning))}</td></tr>'
         for name, *values, meaning in rows
     )
     return f'<table class="key of{len(head) - 2}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
@@ -83,6 +87,7 @@ def meanings(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _stacked(value: str) -> str:
     """Return a value whose interval or t-statistic may go to a line of its own."""
     cut = min((at for mark in (" [", " (") if (at := value.find(mark)) > 0), default=-1)
+    value = _kept(value)
     return escape(value) if cut < 0 else f"{escape(value[:cut])} <small>{escape(value[cut + 1 :])}</small>"
 
 

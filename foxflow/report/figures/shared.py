@@ -15,7 +15,7 @@ Folds = Sequence[Mapping[str, Any]]
 # Blue and orange keep apart for every kind of colour blindness, and reach 3:1 on white and on the dark panel. The
 # plain model is grey and dashed, so that it needs no third hue; what is lost or paid is red, always with its sign.
 STRATEGY, BENCHMARK, BASELINE, NEUTRAL, LOSS = "#2f86c9", "#d9730d", "#7f8791", "#8a929c", "#cf4a36"
-FAINT = "rgba(47,134,201,0.38)"
+FAINT = "rgba(47,134,201,0.5)"
 """Another seed of the strategy."""
 # A picture has about as many pixels across.
 MOST_POINTS = 2000

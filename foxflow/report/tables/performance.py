@@ -209,7 +209,7 @@ def drawdowns(rows: Sequence[Summary]) -> str:
         ]
         for at, row in enumerate(ranked, start=1)
     ]
-    head = ["Worst", "Depth", "High before", "Lowest", "Recovered", "Sessions", "Sessions from lowest to recovery"]
+    head = ["Worst", "Depth", "High before", "Lowest", "Recovered", "Sessions", "To recover"]
     return table(head, lines, look="compact")
 
 

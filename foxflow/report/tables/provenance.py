@@ -42,7 +42,8 @@ FILLS = {
 def _filled(summary: Summary) -> str:
     """Return which price an order gets and how late."""
     trading = summary.get("trading") or {}
-    price = FILLS.get(str(trading.get("fill", "next_open")), f"At {trading.get('fill')}")
+    fill = trading.get("fill") or "next_open"
+    price = FILLS.get(str(fill), f"At {fill}")
     late = [count(int(trading["delay_bars"]), "bar")] if trading.get("delay_bars") else []
     late += [f"{number(trading['delay_s'], 0)} s"] if trading.get("delay_s") else []
     delay = f", {' and '.join(late)} late" if late else ""
@@ -128,7 +129,7 @@ def _symbols(symbols: Sequence[str] | int) -> str:
 
 def versions(found: Summary) -> str:
     """Return the versions of what was run, and the digests of the source and of the bars."""
-    own = {name: str(version) for name, version in sorted((found.get("versions") or {}).items())}
+    own = {name: str(version or NOT_KNOWN) for name, version in sorted((found.get("versions") or {}).items())}
     digests = {"source sha256": found.get("code_sha256"), "bars sha256": found.get("bars_sha256")}
     return facts({**own, **{name: str(value) for name, value in digests.items() if value}})
 

@@ -49,7 +49,7 @@ def by_delay(rows: Sequence[Summary]) -> str:
 
 def by_capital(rows: Sequence[Summary]) -> str:
     """Return the result with more or less money."""
-    head = ["Capital", "Sharpe", "Total return", "Impact / costs", "Most of a bar's volume"]
+    head = ["Capital", "Sharpe", "Total return", "Impact / costs", "Of volume"]
     lines = [
         [
             number(r["initial_cash"], 0),
