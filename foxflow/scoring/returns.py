@@ -19,7 +19,7 @@ def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
     ours, theirs = (metrics.returns_of(e, initial=cash) for e in (equity, rival))
     ratio, benchmark, active = (metrics.sharpe(r, periods_per_year=year) for r in (ours, theirs, ours - theirs))
     value = (book.fills["shares"].abs() * book.fills["price"]).sum()
-    cost = float((book.fills["fee"] + book.fills["slippage"]).sum())
+    cost = float(sum(book.costs.values()))
     gross = float(equity[-1] - cash + cost)
     return {
         "sharpe": ratio.value,
