@@ -60,8 +60,8 @@ def test_a_validation_tail_inside_the_test_is_named(monkeypatch: Patch, days: Pa
     without_proof(monkeypatch)
     original = splits.walk_forward
 
-    def overlapping(times: splits.Times, rule: WalkForward) -> list[Fold]:
-        folds = original(times, rule)
+    def overlapping(times: splits.Times, rule: WalkForward, **options: Any) -> list[Fold]:
+        folds = original(times, rule, **options)
         limits = [int(times[np.searchsorted(times, f.test_start) + 5]) for f in folds]
         return [replace(f, valid_limit=limit) for f, limit in zip(folds, limits, strict=True)]
 
@@ -74,8 +74,8 @@ def test_a_validation_tail_inside_the_test_is_named(monkeypatch: Patch, days: Pa
 def test_an_embargo_that_is_ignored_is_named(monkeypatch: Patch, days: Path) -> None:
     original = splits.walk_forward
 
-    def ignoring(times: splits.Times, rule: WalkForward) -> list[Fold]:
-        return original(times, replace(rule, embargo=0))
+    def ignoring(times: splits.Times, rule: WalkForward, **options: Any) -> list[Fold]:
+        return original(times, replace(rule, embargo=0), **options)
 
     monkeypatch.setattr(splits, "walk_forward", ignoring)
     message = accusation(experiment(), days)
