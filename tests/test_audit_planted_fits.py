@@ -256,7 +256,7 @@ def test_an_order_filled_in_the_bar_that_decides_it_is_named(monkeypatch: Patch,
     monkeypatch.setattr(portfolio, "run", run)
     message = accusation(experiment(), days)
     assert "the fill of " in message
-    assert "forecasts at its own ts and later" in message
+    assert "is another once forecasts at 2020-" in message
 
 
 def test_a_fill_at_the_close_of_the_decisions_bar_is_named(monkeypatch: Patch, days: Path) -> None:
