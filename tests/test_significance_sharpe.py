@@ -144,6 +144,21 @@ def test_trials_that_truly_differ_raise_the_bar_beyond_luck() -> None:
     assert significance.selection(streams, seed=0).spread == pytest.approx(11.0, rel=0.25)
 
 
+def test_what_correlated_trials_share_is_given_back_to_their_variance() -> None:
+    """At a correlation of 0.5 half of luck's variance is between trials: (0.5 + 0.1² * 999) / 0.5 = 21 of luck's."""
+    random = np.random.default_rng(43)
+    common, own = random.normal(size=(1000, 1)), random.normal(size=(1000, 200))
+    streams = 0.01 * (math.sqrt(0.5) * (common + own) + random.normal(0.0, 0.1, 200))
+    assert significance.selection(streams, seed=0).spread == pytest.approx(21.0, rel=0.25)
+
+
+def test_no_variance_between_trials_is_below_that_of_luck() -> None:
+    streams = noise(44, 500, 40)
+    even = significance.selection(streams - streams.mean(axis=0), seed=0)
+    assert even.n_effective > 10
+    assert even.spread == 1.0
+
+
 def test_the_variance_of_few_trials_is_not_known() -> None:
     streams = noise(7, 500, 5) + np.array([0.0, 0.0, 0.0, 0.0, 0.01])
     assert significance.selection(streams, seed=0).spread == 1.0
