@@ -136,7 +136,8 @@ def _beside(summary: dict[str, Any]) -> list[dict[str, Any]]:
     found = summary.get("significance")
     if found:
         deflated = _number(found["deflated_sharpe"], "{:.1%}")
-        trials = f"{deflated} of {found['n_trials']} trials" if found["trials_known"] else "trials unknown"
+        n = found["n_trials"]
+        trials = f"{deflated} of {n} {'trial' if n == 1 else 'trials'}" if found["trials_known"] else "trials unknown"
         rows += [
             _row("probabilistic Sharpe", found["psr"], None, "{:.1%}"),
             _row("deflated Sharpe", trials, None, "{}"),
@@ -157,7 +158,9 @@ def _lines(summary: dict[str, Any]) -> list[str]:
     lines = []
     costs = summary.get("waterfall")
     if costs:
-        said = ", ".join(f"{row['name'].replace('_', ' ')} {_number(row['amount'], '{:,.0f}')}" for row in costs)
+        said = ", ".join(
+            f"{row['name'].replace('_', ' ')} {_number(row['amount'], '{:,.0f}')}" for row in costs if row["amount"]
+        )
         lines.append(f"profit: {said}")
     delays = (summary.get("sensitivity") or {}).get("delay_bars")
     if delays:
