@@ -20,6 +20,7 @@ from foxflow.training import FoldEvent
 
 STAGES = {
     "bars": "reading bars",
+    "audit": "attacking the run for look-ahead",
     "retrain": "retraining",
     "release": "exporting and verifying the release",
     "score": "scoring in vectorbt",
