@@ -147,6 +147,23 @@ def sensitivity(rows: Sequence[Mapping[str, Any]], key: str, title: str, *, now:
     found = [(x, y) for x, y in pairs if x is not None and y is not None]
     if len(found) < 2:
         return None
+    kinds = list(dict.fromkeys(str(row.get("name") or "") for row in rows))
+    if len(kinds) > 1:
+        # One curve for each cost by name, all over the same axis.
+        drawn = [
+            (kind, sensitivity([r for r in rows if str(r.get("name") or "") == kind], key, title)) for kind in kinds
+        ]
+        full = [(kind, one) for kind, one in drawn if one is not None]
+        if not full:
+            return None
+        whole = {**full[0][1], "data": []}
+        whole["layout"] = {**whole["layout"], "showlegend": True, "legend": LEGEND}
+        for at, (kind, one) in enumerate(full):
+            (curve,) = one["data"]
+            name = escape(kind.removesuffix("_bps").replace("_", " "))
+            line = {**curve["line"], "dash": ("solid", "4px,2px", "dot")[at % 3]}
+            whole["data"].append({**curve, "name": name, "line": line})
+        return whole
     xs, ys = np.array([x for x, _ in found]), np.array([y for _, y in found])
     is_money = key == "initial_cash"
     curve = {

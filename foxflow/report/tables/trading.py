@@ -38,7 +38,14 @@ def _share(amount: float | None, gross: float | None) -> str:
 def by_cost(rows: Sequence[Summary]) -> str:
     """Return the result at other costs a trade."""
     lines = [[number(r["bps"], 0), number(r["sharpe"]), percent(r["total_return"], sign="+")] for r in rows]
-    return table(["Cost, bps", "Sharpe", "Total return"], lines)
+    if not any(r.get("name") for r in rows):
+        return table(["Cost, bps", "Sharpe", "Total return"], lines)
+    named = [[escape(_name(r)), *line] for r, line in zip(rows, lines, strict=True)]
+    return table(["Cost", "bps", "Sharpe", "Total return"], named)
+
+
+def _name(row: Summary) -> str:
+    return str(row.get("name") or "").removesuffix("_bps").replace("_", " ")
 
 
 def by_delay(rows: Sequence[Summary]) -> str:
