@@ -57,7 +57,7 @@ def _outcome(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[str,
         try:
             found = replay(config, pulled, plan)
         except DataError as e:
-            nothing = dict.fromkeys(("sharpe", "total_return", "impact_share", "most_participation"))
+            nothing = dict.fromkeys(("sharpe", "total_return", "impact_cost_share", "most_participation"))
             return {**nothing, "note": str(e)}
         sessions = per_session(found.equity, config.data.calendar)
         returns = metrics.returns_of(sessions["equity"].to_numpy(), initial=cash)
@@ -69,6 +69,6 @@ def _outcome(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[str,
     return {
         "sharpe": float(np.mean(ratios)),
         "total_return": float(np.mean(totals)),
-        "impact_share": float(np.mean(impacts)),
+        "impact_cost_share": float(np.mean(impacts)),
         "most_participation": max(known, default=None),
     }
