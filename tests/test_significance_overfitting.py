@@ -47,8 +47,8 @@ def test_overfitting_equals_a_plain_loop() -> None:
     blocks = np.split(np.arange(90), n_groups)
     logits, pairs = [], []
     for chosen in combinations(range(n_groups), 3):
-        train = np.concatenate([blocks[g] for g in chosen])
-        test = np.setdiff1d(np.arange(90), train)
+        test = np.concatenate([blocks[g] for g in chosen])
+        train = np.setdiff1d(np.arange(90), test)
         inside, outside = (streams[rows].mean(axis=0) / streams[rows].std(axis=0, ddof=1) for rows in (train, test))
         best = int(np.argmax(inside))
         share = (1 + sum(outside < outside[best])) / 8
@@ -68,7 +68,7 @@ def test_no_training_session_lies_near_a_test_session() -> None:
     assert sum(test.sum() for _, test in splits) == 3 * 40
     for train, test in splits:
         assert abs(np.flatnonzero(train)[:, None] - np.flatnonzero(test)).min() == 3
-    # Groups 0 and 1 to train on: one boundary, two sessions gone. Groups 0 and 2: three of them.
+    # Groups 0 and 1 to test on: one boundary, two sessions gone. Groups 0 and 2: three of them.
     assert splits[0][0].sum() == 20 - 2
     assert splits[1][0].sum() == 20 - 2 - 4
 

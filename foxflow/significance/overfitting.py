@@ -6,14 +6,14 @@ Computational Finance 20(4), algorithm 2.3.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations, islice
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foxflow import splits
 from foxflow.metrics import Floats
-
-Mask = NDArray[np.bool_]
+from foxflow.splits import Mask
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,15 @@ class Overfitting:
     probability_of_loss: float
 
 
-def overfitting(returns: Floats, splits: Iterable[tuple[Mask, Mask]]) -> Overfitting | None:
+def overfitting(returns: Floats, halves: Iterable[tuple[Mask, Mask]]) -> Overfitting | None:
     """Return what choosing by training Sharpe comes to; None where no two trials differ.
 
     Parameters
     ----------
     returns
         `(n_sessions, n_trials)`, without NaN.
-    splits
-        Which sessions train and which test, each mask `(n_sessions,)`: `halves`, or those of combinatorial purged
-        splits.
+    halves
+        Which sessions train and which test, each mask `(n_sessions,)`, as `halves` gives them.
 
     Notes
     -----
@@ -56,7 +55,7 @@ def overfitting(returns: Floats, splits: Iterable[tuple[Mask, Mask]]) -> Overfit
     """
     if returns.shape[1] < 2 or not np.ptp(returns, axis=1).any():
         return None
-    source, in_train, in_test, ranks, losses = iter(splits), [], [], [], []
+    source, in_train, in_test, ranks, losses = iter(halves), [], [], [], []
     while batch := list(islice(source, 500)):
         train = _ratios(np.array([a for a, _ in batch]), returns)
         test = _ratios(np.array([b for _, b in batch]), returns)
@@ -93,12 +92,9 @@ def halves(n_sessions: int, *, n_groups: int, purge: int) -> Iterator[tuple[Mask
     `n_groups` is even. Training sessions within `purge` sessions of a test session, before or after, are left out.
     """
     assert n_groups % 2 == 0
-    group = np.arange(n_sessions) * n_groups // n_sessions
-    for chosen in combinations(range(n_groups), n_groups // 2):
-        train = np.isin(group, chosen)
-        test = ~train
-        near = test.copy()
-        for shift in range(1, purge + 1):
-            near[shift:] |= test[:-shift]
-            near[:-shift] |= test[shift:]
-        yield train & ~near, test
+    session = np.arange(n_sessions)
+    # A row that is known so many sessions later keeps them apart before a test span, and the span's own rows after it.
+    for split in splits.combinatorial(
+        session, session + purge, n_groups=n_groups, n_test_groups=n_groups // 2, embargo=0
+    ):
+        yield split.trains, split.tests
