@@ -122,3 +122,15 @@ def test_the_printed_table_has_seeds_trials_costs_and_delays_and_prints_older_ru
         assert said in printed, said
     backtest.print_summary(sample_summary(verdict=["Nothing."], report="report.html"))
     assert "seeds" not in capsys.readouterr().out
+
+
+def test_each_cost_by_name_has_a_curve_and_rows_of_its_own() -> None:
+    rows = [
+        {"name": name, "bps": bps, "sharpe": 0.3, "total_return": 0.4}
+        for name in ("fee_bps", "half_spread_bps")
+        for bps in (0, 1)
+    ]
+    drawn = figures.sensitivity(rows, "bps", "bps")
+    assert drawn is not None
+    assert [(t["name"], t["x"]) for t in drawn["data"]] == [("fee", [0.0, 1.0]), ("half spread", [0.0, 1.0])]
+    assert Page(tables.by_cost(rows)).rows[3] == ["half spread", "0", "0.30", "+40.0 %"]
