@@ -23,7 +23,8 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
 
     `cost_bps`: the named cost at each of `COST_LEVELS_BPS`, all others as they are; `delay_bars`: at `DELAYS_BARS` more
     bars of delay; `capacity`: at multiples of the initial cash, with the largest share of a bar's volume that a fill
-    took (None where volumes are not known), empty where nothing in the costs depends on the amount; `capacity_note`.
+    took (None where volumes are not known) and the share of all costs that is impact; empty where no cost depends on
+    the amount; `capacity_note`.
     """
     costs = [
         {"name": name, "bps": level, **_outcome(_with_costs(config, **{name: level}), pulled, plans)}
@@ -35,8 +36,9 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
         execution = replace(config.backtest, delay_bars=config.backtest.delay_bars + more)
         delays.append({"bars": execution.delay_bars, **_outcome(replace(config, backtest=execution), pulled, plans)})
     capacity: list[dict[str, Any]] = []
-    note = "Without impact or a participation limit the result is that of any amount traded: set [costs] impact."
-    if config.costs.impact > 0 or config.costs.participation_limit is not None:
+    note = "No cost depends on the amount traded, so neither does the result: set [costs] impact."
+    depends = config.costs.impact > 0 or config.costs.minimum_fee > 0
+    if depends or config.costs.participation_limit is not None:
         note = "The same decisions on more or less money: impact grows with the root of the share of volume traded."
         for step in CAPACITY_STEPS:
             cash = config.costs.initial_cash * step
@@ -63,7 +65,8 @@ def _outcome(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[str,
         returns = metrics.returns_of(sessions["equity"].to_numpy(), initial=cash)
         ratios.append(metrics.sharpe(returns, periods_per_year=year).value)
         totals.append(float(sessions["equity"][-1] / cash - 1))
-        impacts.append(found.costs["impact"] / cash)
+        costs = sum(found.costs.values())
+        impacts.append(found.costs["impact"] / costs if costs > 0 else 0.0)
         most.append(found.most_participation)
     known = [m for m in most if m is not None]
     return {

@@ -127,7 +127,7 @@ def waterfall(rows: Sequence[Mapping[str, Any]]) -> Figure | None:
         "showlegend": False,
         "hovermode": "closest",
         "bargap": 0.35,
-        "xaxis": {"title": {"text": "profit so far (money)"}, "tickformat": "~s", "rangemode": "tozero"},
+        "xaxis": {"title": {"text": "profit so far (money)"}, "exponentformat": "B", "rangemode": "tozero"},
         "yaxis": {"autorange": "reversed", "showgrid": False, "title": {"text": ""}, "ticksuffix": " "},
     }
     return {"data": [bars], "layout": layout}
@@ -176,7 +176,7 @@ def sensitivity(rows: Sequence[Mapping[str, Any]], key: str, title: str, *, now:
         "hovertemplate": "%{x}: %{y:.2f}<extra></extra>",
     }
     zero = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0, "y1": 0, "line": {"color": NEUTRAL}}
-    ticks = {"type": "log", "dtick": 1, "tickformat": "~s"} if is_money else {"tickvals": rounded(xs)}
+    ticks = {"type": "log", "dtick": 1, "exponentformat": "B"} if is_money else {"tickvals": rounded(xs)}
     layout = {
         "showlegend": False,
         "hovermode": "closest",

@@ -25,7 +25,10 @@ def costs(summary: Summary) -> Part:
     if not rows:
         return Part()
     drawn = figures.waterfall(rows)
-    caption = "From the profit before costs to what is left, cost by cost; bars to the left take away."
+    caption = (
+        "From the profit before costs to what is left, cost by cost; bars to the left take away. Smaller positions: "
+        "what was paid earlier left less to invest, for better or worse."
+    )
     waited = _waited(summary.get("trading") or {})
     return section("costs", "Costs", beside(plot("waterfall", drawn, caption), tables.waterfall(rows)), waited)
 

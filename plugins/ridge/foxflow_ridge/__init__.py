@@ -107,8 +107,7 @@ class Ridge:
         fitted = FittedRidge(coefficients, float(level - mean @ coefficients))
         judged = valid.table()
         history = tuple(
-            Epoch(number, _loss(each, rows), _loss(each, judged))
-            for number, each in enumerate((constant, fitted))
+            Epoch(number, _loss(each, rows), _loss(each, judged)) for number, each in enumerate((constant, fitted))
         )
         for epoch in history:
             progress(epoch, 1)
