@@ -151,8 +151,8 @@ def forecasts_of(results: Sequence[FoldResult]) -> pl.DataFrame:
         Where a forecast is of a bar at or before its model's cut: the fit has seen that bar.
     """
     for result in results:
-        early = result.forecasts.filter(pl.col("ts") <= instant(result.cut)).sort("ts", "symbol")
-        if len(early):
+        if len(result.forecasts) and result.forecasts["ts"].min() <= instant(result.cut):  # type: ignore[operator]
+            early = result.forecasts.filter(pl.col("ts") <= instant(result.cut)).sort("ts", "symbol")
             first = early.row(0, named=True)
             raise LeakageError(
                 f"fold {result.fold.number}: {len(early)} forecast(s) at or before the model's cut, "
