@@ -53,3 +53,12 @@ def test_what_a_plugin_raises_is_one_line_with_its_name_and_words() -> None:
         raise RuntimeError("no\n  room")
     with pytest.raises(ConfigError, match="as it is"), plugin_call("mine", "fit"):
         raise ConfigError("as it is")
+
+
+def test_a_torch_plugin_gives_its_options_without_torch() -> None:
+    code = (
+        "import sys; from foxflow import registry; model = registry.build('mamba2', {'warmup_bars': 80}); "
+        "print(model.warmup_bars, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["80", "False"]

@@ -1,11 +1,13 @@
 """The plugin: Mamba-2 as a foxflow model."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from foxflow_mamba2.network import Mamba2Network
 from foxflow_torch.model import TorchModel
 from foxflow_torch.options import Training, require
+
+if TYPE_CHECKING:
+    from foxflow_mamba2.network import Mamba2Network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +64,10 @@ class Mamba2(TorchModel[Mamba2Parameters]):
     name: ClassVar[str] = "mamba2"
     Parameters: ClassVar[type[Mamba2Parameters]] = Mamba2Parameters
 
-    def network(self, n_features: int) -> Mamba2Network:
+    def network(self, n_features: int) -> "Mamba2Network":
         """Return a network of these sizes that forecasts 0, the mean of the training labels."""
+        from foxflow_mamba2.network import Mamba2Network
+
         sizes = self.parameters
         return Mamba2Network(
             n_features,

@@ -1,20 +1,22 @@
-"""A Torch plugin in a few lines: a network and its options; fit, load and warm start are shared."""
+"""A Torch plugin in a few lines: a network and its options; fit, load and warm start are shared.
+
+Torch is imported by what needs it: a run whose folds are all kept asks a plugin for its options alone.
+"""
 
 import dataclasses
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from foxflow.config import from_mapping
 from foxflow.errors import ConfigError, PluginError, ReleaseError
 from foxflow.model import CHECKPOINT, Dataset, Fitted, Progress
-from foxflow_torch import checkpoint
-from foxflow_torch.fitted import TorchFitted, start_from
-from foxflow_torch.network import Network
 from foxflow_torch.options import Training
-from foxflow_torch.trainer import seeded
-from foxflow_torch.trainer import train as fit_network
+
+if TYPE_CHECKING:
+    import torch
+
+    from foxflow_torch.fitted import TorchFitted
+    from foxflow_torch.network import Network
 
 P = TypeVar("P", bound=Training)
 
@@ -28,7 +30,7 @@ class TorchModel(Generic[P]):
     def __init__(self, parameters: P) -> None:
         self.parameters = parameters
 
-    def network(self, n_features: int) -> Network:
+    def network(self, n_features: int) -> "Network":
         """Return a new network in float64, its start drawn from torch's generator; `fit` casts it to its dtype."""
         raise NotImplementedError
 
@@ -46,8 +48,12 @@ class TorchModel(Generic[P]):
         warm_start: Fitted | None = None,
         checkpoints: Path | None = None,
         progress: Progress,
-    ) -> TorchFitted:
+    ) -> "TorchFitted":
         """Return the network fitted to `train`, with the parameters that were best on `valid`."""
+        from foxflow_torch.fitted import TorchFitted, start_from
+        from foxflow_torch.trainer import seeded
+        from foxflow_torch.trainer import train as fit_network
+
         device = self._device()
         with seeded(seed, device):
             network = self.network(len(train.feature_names)).to(device, self.parameters.torch_dtype)
@@ -71,7 +77,7 @@ class TorchModel(Generic[P]):
             history=history,
         )
 
-    def load(self, folder: Path) -> TorchFitted:
+    def load(self, folder: Path) -> "TorchFitted":
         """Return the fitted network saved in `folder`, built on the CPU with the parameters saved beside it.
 
         Raises
@@ -79,6 +85,12 @@ class TorchModel(Generic[P]):
         ReleaseError
             The checkpoint is absent, damaged or another model's.
         """
+        import torch
+
+        from foxflow_torch import checkpoint
+        from foxflow_torch.fitted import TorchFitted
+        from foxflow_torch.trainer import seeded
+
         path = folder / CHECKPOINT
         metadata, tensors = checkpoint.read(path)
         if metadata.get("model") != self.name:
@@ -104,7 +116,9 @@ class TorchModel(Generic[P]):
             best_epoch=best_epoch,
         )
 
-    def _device(self) -> torch.device:
+    def _device(self) -> "torch.device":
+        import torch
+
         if self.parameters.device == "cuda" and not torch.cuda.is_available():
             raise PluginError(
                 "device = 'cuda'; expected a GPU that torch can use, which `foxflow doctor` shows: set device = 'cpu'"

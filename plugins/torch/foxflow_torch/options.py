@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,10 @@ class Training:
         return self.burn_in if self.supervision == "dense" else self.segment_length - 1
 
     @property
-    def torch_dtype(self) -> torch.dtype:
+    def torch_dtype(self) -> "torch.dtype":
         """`dtype` as torch knows it."""
+        import torch
+
         return torch.float64 if self.dtype == "float64" else torch.float32
 
     def rate(self, step: int) -> float:
