@@ -41,6 +41,22 @@ def with_sample(command: Command) -> Command:
     return click.option("--sample", is_flag=True, help="The embedded sample instead of the store.")(command)
 
 
+def with_experiment(command: Command) -> Command:
+    """Add CONFIG and the options that change it: --model, --symbols, --set."""
+    for add in (
+        click.option(
+            "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override the config; repeatable."
+        ),
+        click.option("--symbols", metavar="A,B", help="Only these symbols, separated by commas."),
+        click.option(
+            "--model", metavar="NAME", help="Take this model, with its own defaults if it is another than the config's."
+        ),
+        click.argument("config", default="returns"),
+    ):
+        command = add(command)
+    return command
+
+
 @contextmanager
 def interruptible(
     again: str = "what it writes is kept whole or not at all; give the same command again",

@@ -2,21 +2,12 @@
 
 from pathlib import Path
 
-import click
-
-from foxflow.cli.app import app, interruptible, with_json, with_out
+from foxflow.cli.app import app, interruptible, with_experiment, with_json, with_out
 from foxflow.cli.printing import print_json, print_rows
 
 
 @app.command()
-@click.argument("config", default="returns")
-@click.option(
-    "--model", metavar="NAME", help="Attack this model, with its own defaults if it is another than the config's."
-)
-@click.option("--symbols", metavar="A,B", help="Only these symbols, separated by commas.")
-@click.option(
-    "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override the config; may be repeated."
-)
+@with_experiment
 @with_out
 @with_json
 def audit(

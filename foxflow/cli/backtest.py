@@ -8,20 +8,13 @@ from typing import Any
 
 import click
 
-from foxflow.cli.app import app, interruptible, with_json, with_out
+from foxflow.cli.app import app, interruptible, with_experiment, with_json, with_out
 from foxflow.cli.printing import print_json, print_rows
 from foxflow.errors import ConfigError
 
 
 @app.command()
-@click.argument("config", default="returns")
-@click.option(
-    "--model", metavar="NAME", help="Run this model, with its own defaults if it is another than the config's."
-)
-@click.option("--symbols", metavar="A,B", help="Only these symbols, separated by commas.")
-@click.option(
-    "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override the config; may be repeated."
-)
+@with_experiment
 @with_out
 @with_json
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -53,9 +46,7 @@ def backtest(
         )
     again = "the same command again goes on from the last epoch of every fit"
     with interruptible(again), FoldBars(quiet=quiet or as_json) as view:
-        result = experiment.run(
-            settings, experiment.home(out), cached=not no_cache, stage=view.stage, progress=view.progress
-        )
+        result = experiment.run(settings, folder, cached=not no_cache, stage=view.stage, progress=view.progress)
     for fold in result.summary["folds"]:
         if fold["source_note"]:
             click.echo(f"fold {fold['fold']}: {fold['source_note']}", err=True)
