@@ -16,9 +16,11 @@ from click.testing import CliRunner
 
 from foxflow import audit, bars, market
 from foxflow.audit import folds, models, samples
+from foxflow.audit.trading import attack_trading
+from foxflow.bars import PRICES
 from foxflow.cli import app
 from foxflow.config import Config
-from foxflow.errors import LeakageError
+from foxflow.errors import DataError, LeakageError
 from foxflow.scoring import trading
 from foxflow.training import FoldResult
 
@@ -263,3 +265,19 @@ def test_the_command_names_an_installed_plugin_that_leaks_in_one_line(days: Path
     assert "the forecast of AAA at 2020-" in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_shares_sold_short_for_good_after_the_last_forecast_ruin_no_attack(days: Path) -> None:
+    config = returns(1)()
+    pulled, _, results = walked(config, days)
+    walk = [r for r in results if not r.fold.is_final][:1]
+    short = [replace(r, forecasts=r.forecasts.with_columns(forecast=pl.lit(-0.01))) for r in walk]
+    last = short[0].forecasts["ts"].max()
+    # Four times as much a bar, from 30 bars after the last forecast on.
+    n = (pl.col("ts") > last).cast(pl.Int64).cum_sum().over("symbol", order_by="ts")
+    factor = pl.lit(4.0).pow((n - 30).clip(0, 6))
+    soaring = replace(pulled, first=pulled.first.with_columns(pl.col(PRICES) * factor))
+    plan = trading.decide(config, soaring, short)
+    with pytest.raises(DataError, match="the strategy is ruined"):
+        trading.trade(config, soaring, plan)
+    assert attack_trading(config, soaring, short)

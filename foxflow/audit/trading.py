@@ -20,8 +20,9 @@ from foxflow.portfolio import Book
 from foxflow.scoring import trading
 from foxflow.training import FoldResult
 
-# Small enough that no book is ruined by what an attack does to its bars.
+# Small enough, and over bar times few enough, that no book is ruined by what an attack does to its bars.
 SMALL = 0.03
+FEW_BARS = 20
 # Of a fill's price, which is worked out again from money.
 PRICE_TOLERANCE = 1e-9
 
@@ -38,6 +39,10 @@ def attack_trading(config: Config, pulled: Market, results: Sequence[FoldResult]
     if not walk:
         return []
     times = np.unique(at(pl.concat([r.forecasts for r in walk])))
+    # What is held after the last forecast is held for good, which may ruin a book.
+    every = np.unique(at(pulled.first))
+    last = int(every[min(int(np.searchsorted(every, times[-1])) + FEW_BARS, len(every) - 1)])
+    pulled = replace(pulled, first=pulled.first.filter(pl.col("ts") <= instant(last)))
     shares = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85]
     moments = sorted({int(times[int((len(times) - 1) * share)]) for share in shares})
     what = f"positions, [strategy] kind = {config.strategy.kind!r}"
@@ -71,12 +76,13 @@ def _attack_book(config: Config, pulled: Market, walk: Sequence[FoldResult], mom
     times = np.unique(at(pulled.first))
     chosen = moments[:: max(len(moments) - 1, 1)]
     for moment in chosen:
-        other = _book(config, _other_bars(pulled, moment), walk)
+        until = int(times[min(int(np.searchsorted(times, moment)) + FEW_BARS, len(times) - 1)])
+        other = _book(config, _other_bars(pulled, moment, until=until), walk)
         _require_same_positions(base.held, other.held, moment, "bars")
         _require_same_fills(base, other, moment, f"bars after {shown(moment)}")
         # A decision at ts may not be filled in its own bar, nor in those that it is delayed by.
         delayed = min(int(np.searchsorted(times, moment)) + config.backtest.delay_bars, len(times) - 1)
-        other = _book(config, pulled, [_other_forecasts(r, moment - 1) for r in walk])
+        other = _book(config, pulled, [_other_forecasts(r, moment - 1, until=until) for r in walk])
         _require_same_positions(base.held, other.held, moment - 1, "forecasts")
         _require_same_fills(base, other, int(times[delayed]), f"forecasts at {shown(moment)} and later")
     done += [
@@ -86,9 +92,14 @@ def _attack_book(config: Config, pulled: Market, walk: Sequence[FoldResult], mom
     return [*done, *_attack_fill_bars(config, pulled, walk, base)]
 
 
-def _other_forecasts(result: FoldResult, moment: int) -> FoldResult:
-    """Return the fold with other later forecasts, turned and of another size, its validation among them."""
+def _other_forecasts(result: FoldResult, moment: int, *, until: int | None = None) -> FoldResult:
+    """Return the fold with other later forecasts, turned and of another size, its validation among them.
+
+    Up to `until`, where it is said: trading all of them turned could ruin a book.
+    """
     later = pl.col("ts") > instant(moment)
+    if until is not None:
+        later &= pl.col("ts") <= instant(until)
     turned = pl.when(later).then(-3.0 * pl.col("forecast") + 0.001).otherwise("forecast")
     validation = result.validation
     if result.cut > moment:
@@ -96,8 +107,13 @@ def _other_forecasts(result: FoldResult, moment: int) -> FoldResult:
     return replace(result, forecasts=result.forecasts.with_columns(forecast=turned), validation=validation)
 
 
-def _other_bars(pulled: Market, moment: int) -> Market:
-    return replace(pulled, first=noise(pulled.first, moment, size=SMALL))
+def _other_bars(pulled: Market, moment: int, *, until: int | None = None) -> Market:
+    """Return the market with other bars after a moment, or after it and up to another."""
+    moved = noise(pulled.first, moment, size=SMALL)
+    if until is not None:
+        kept = pl.col("ts") > instant(until)
+        moved = pl.concat([moved.filter(~kept), pulled.first.filter(kept)]).sort("symbol", "ts")
+    return replace(pulled, first=moved)
 
 
 def _require_same_positions(base: pl.DataFrame, other: pl.DataFrame, moment: int, what: str) -> None:
