@@ -43,6 +43,14 @@ def test_seeds_begin_with_their_mean_and_keep_their_order() -> None:
     ]
 
 
+def test_the_mean_of_seeds_is_not_that_of_those_that_traded() -> None:
+    idle = {"seed": 2, "sharpe": None, "total_return": 0.0, "max_drawdown": 0.0, "ic": None, "ic_t": None}
+    traded = {"seed": 1, "sharpe": 3.0, "total_return": 0.5, "max_drawdown": -0.1, "ic": 0.1, "ic_t": 4.0}
+    mean, spread, *_ = [cells[1:3] for cells in Page(tables.seeds([traded, idle])).rows[1:]]
+    assert mean == ["n/a", "+25.0 %"]
+    assert spread == ["n/a", "35.4 %"]
+
+
 def test_a_year_is_what_its_months_compound_to_and_what_is_not_known_is_empty() -> None:
     rows = [{"year": 2020, "month": 11, "return": 0.1}, {"year": 2020, "month": 12, "return": -0.5}]
     (shown,) = Page(tables.monthly(rows)).rows[1:]

@@ -107,13 +107,17 @@ SEED_COLUMNS = (
 
 
 def seeds(rows: Sequence[Summary]) -> str:
-    """Return the mean over seeds, their spread, and then each seed in the order they were run, none set apart."""
+    """Return the mean over seeds, their spread, and then each seed in the order they were run, none set apart.
+
+    Mean and spread are not known where a seed's number is not.
+    """
     values = {key: [known(row.get(key)) for row in rows] for key, _, _ in SEED_COLUMNS}
-    known_values = {key: [v for v in found if v is not None] for key, found in values.items()}
-    mean = {key: sum(v) / len(v) if v else None for key, v in known_values.items()}
+    # Where a seed has none, as one that never traded, the mean of the rest would flatter.
+    whole = {key: [v for v in found if v is not None] if None not in found else [] for key, found in values.items()}
+    mean = {key: sum(v) / len(v) if v else None for key, v in whole.items()}
     spread = {
         key: math.sqrt(sum((x - sum(v) / len(v)) ** 2 for x in v) / (len(v) - 1)) if len(v) > 1 else None
-        for key, v in known_values.items()
+        for key, v in whole.items()
     }
     lines = [["<b>Mean</b>", *(f"<b>{show(mean[key])}</b>" for key, _, show in SEED_COLUMNS), ""]]
     lines.append(["Standard deviation", *(show(spread[key]).lstrip("+") for key, _, show in SEED_COLUMNS), ""])
