@@ -15,7 +15,7 @@ from foxflow import bars, endings, labels, portfolio, signals, state, volatility
 from foxflow.config import Config
 from foxflow.market import Market
 from foxflow.scoring.forecasts import by_age, calibration, judged, overlap, rolling_ic, with_references
-from foxflow.scoring.returns import earned, exposure, monthly, per_session, worst_drawdowns
+from foxflow.scoring.returns import cost_share, earned, exposure, monthly, per_session, worst_drawdowns
 from foxflow.scoring.sensitivity import sensitivity
 from foxflow.scoring.trading import Plan, decide, trade
 from foxflow.training import FoldResult
@@ -76,8 +76,11 @@ def score(
     cuts = {r.fold.number: r.cut for r in results}
     age = state.ages(first.outcomes, pulled.first, cuts=cuts, warmup_bars=results[0].warmup_bars)
     dates_a_year = round(year * _dates_per_session(first.outcomes, sessions))
+    mean = _mean([each.metrics for each in every])
     found = {
-        **_mean([each.metrics for each in every]),
+        **mean,
+        # Of the means: where one seed made no profit before costs, a mean of shares would deny that of all others.
+        "cost_share": cost_share(mean["cost_total"], profit=mean["total_return"] * cash),
         "n_seeds": len(every),
         "seeds": [_seed(config.experiment.seed + i, each.metrics) for i, each in enumerate(every)],
         "baseline": None if baseline is None else {"model": BASELINE, **_brief(baseline.metrics)},
@@ -86,7 +89,7 @@ def score(
         "rolling_ic": rolling_ic(first.outcomes, dates_a_year=dates_a_year),
         "monthly": monthly(sessions, initial=cash),
         "drawdowns": worst_drawdowns(sessions, initial=cash),
-        "exposure": exposure(book.held, turnover=first.metrics["turnover"]),
+        "exposure": _mean([exposure(each.book.held, turnover=each.metrics["turnover"]) for each in every]),
         "waterfall": first.book.waterfall(),
         "trading": _trading(config, book),
         "sensitivity": sensitivity(config, pulled, [each.plan for each in every]),

@@ -20,7 +20,6 @@ def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
     ratio, benchmark, active = (metrics.sharpe(r, periods_per_year=year) for r in (ours, theirs, ours - theirs))
     value = (book.fills["shares"].abs() * book.fills["price"]).sum()
     cost = float(sum(book.costs.values()))
-    gross = float(equity[-1] - cash + cost)
     return {
         "sharpe": ratio.value,
         "sharpe_ci95": [ratio.low, ratio.high],
@@ -35,9 +34,14 @@ def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
         "information_ratio": active.value,
         "information_ratio_ci95": [active.low, active.high],
         "cost_total": cost,
-        "cost_share": cost / gross if gross > 0 else float("nan"),
         "sessions_per_year": year,
     }
+
+
+def cost_share(cost: float, *, profit: float) -> float:
+    """Return what costs took of the profit before them, NaN where there was none; `profit` is what they left."""
+    gross = profit + cost
+    return cost / gross if gross > 0 else float("nan")
 
 
 def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:
