@@ -69,3 +69,9 @@ def test_exposure_is_the_mean_over_seeds_as_turnover_is(results: list[FoldResult
     found = of_seeds(results, pulled, 0.0, 1.0).metrics
     assert found["exposure"] == {name: pytest.approx(value / 2) for name, value in alone.items()}
     assert found["exposure"]["turnover_a_year"] == pytest.approx(found["turnover"])
+
+
+def test_capacity_leaves_out_amounts_that_buy_nothing(results: list[FoldResult], pulled: Market) -> None:
+    chosen = settings("costs.impact=0.1", "costs.initial_cash=5")
+    found = scoring.score(chosen, pulled, [results], {}).metrics["sensitivity"]
+    assert [row["initial_cash"] for row in found["capacity"]] == [5.0, 50.0, 500.0, 5000.0]

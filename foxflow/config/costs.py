@@ -6,6 +6,9 @@ from typing import ClassVar
 
 from foxflow.config.mapping import require
 
+# Less buys so small a share of anything that vectorbt takes the order for none.
+LEAST_CASH = 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
@@ -50,8 +53,10 @@ class Costs:
         require(0 <= self.impact <= 100, f"impact = {self.impact}; expected a coefficient in [0, 100], near 1 or 0")
         limit = self.participation_limit
         require(limit is None or 0 < limit <= 1, f"participation_limit = {limit}; expected a share in (0, 1]")
-        # Less buys so small a share of anything that vectorbt takes the order for none.
-        require(self.initial_cash >= 1, f"initial_cash = {self.initial_cash}; expected an amount of at least 1")
+        require(
+            self.initial_cash >= LEAST_CASH,
+            f"initial_cash = {self.initial_cash}; expected an amount of at least {LEAST_CASH:g}",
+        )
 
     @property
     def need_raw_shares(self) -> bool:

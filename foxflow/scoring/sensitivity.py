@@ -8,6 +8,7 @@ import numpy as np
 
 from foxflow import bars, metrics
 from foxflow.config import Config
+from foxflow.config.costs import LEAST_CASH
 from foxflow.errors import DataError
 from foxflow.market import Market
 from foxflow.scoring.returns import per_session
@@ -22,9 +23,9 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
     """Return what the same decisions give at other costs, delays and amounts, each the mean over the seeds' plans.
 
     `cost_bps`: the named cost at each of `COST_LEVELS_BPS`, all others as they are; `delay_bars`: at `DELAYS_BARS` more
-    bars of delay; `capacity`: at multiples of the initial cash, with the largest share of a bar's volume that a fill
-    took (None where volumes are not known) and the share of all costs that is impact; empty where no cost depends on
-    the amount; `capacity_note`.
+    bars of delay; `capacity`: at multiples of the initial cash from `LEAST_CASH` on, with the largest share of a bar's
+    volume that a fill took (None where volumes are not known) and the share of all costs that is impact; empty where
+    no cost depends on the amount; `capacity_note`.
     """
     costs = [
         {"name": name, "bps": level, **_outcome(_with_costs(config, **{name: level}), pulled, plans)}
@@ -40,8 +41,8 @@ def sensitivity(config: Config, pulled: Market, plans: Sequence[Plan]) -> dict[s
     depends = config.costs.impact > 0 or config.costs.minimum_fee > 0
     if depends or config.costs.participation_limit is not None:
         note = "The same decisions on more or less money: impact grows with the root of the share of volume traded."
-        for step in CAPACITY_STEPS:
-            cash = config.costs.initial_cash * step
+        amounts = [config.costs.initial_cash * step for step in CAPACITY_STEPS]
+        for cash in (amount for amount in amounts if amount >= LEAST_CASH):
             found = _outcome(_with_costs(config, initial_cash=cash), pulled, plans)
             capacity.append({"initial_cash": cash, **found})
     return {"cost_bps": costs, "delay_bars": delays, "capacity": capacity, "capacity_note": note}
