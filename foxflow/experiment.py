@@ -266,9 +266,11 @@ def prove(
 
 def weigh(config: Config, folder: Path, pulled: Market, scored: Score, *, run_id: str) -> record.Weighed:
     """Record the run's trials and return how likely its result is luck, given all that was tried on these bars."""
+    begins = pulled.first.filter(pl.col("ts") <= scored.outcomes["ts"].min())
     trials = ledger.trials_of(
         config,
-        bars=pulled.first,
+        # Where a universe is recorded it says who there was: with other members it is another trial.
+        bars=begins.filter(pulled.universe.mask(begins)),
         forecasts=scored.outcomes,
         sessions=scored.sessions,
         run_id=run_id,

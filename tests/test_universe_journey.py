@@ -1,6 +1,7 @@
 """From the store to the equity with a universe: who is forecast, traded and trained on, and what a loss costs."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -255,3 +256,15 @@ def test_nobody_holds_what_is_known_to_be_no_member_past_its_next_open(seed: int
     for ending in ends.filter(pl.col("kind") != "open").iter_rows(named=True):
         bought = of(book.fills, ending["symbol"]).filter(pl.col("ts") <= ending["ts"])
         assert bought["shares"].sum() == pytest.approx(0, abs=1e-6)
+
+
+def test_another_universe_is_another_trial_and_members_that_come_later_are_not(tmp_path: Path) -> None:
+    chosen, pulled = settings(), experiment.pull_market(settings(), filled(tmp_path))
+    counted = []
+    for rows in (ALWAYS, (*ALWAYS, ("Z", 300, None, None, 290)), (*ALWAYS, ("Z", -1, None, None, -1))):
+        seen = replace(pulled, universe=Universe.of(universe(*rows)))
+        results = experiment.retrain(chosen, experiment.build_dataset(chosen, seen.first, seen.universe))
+        found = scoring.score(chosen, seen, [results], {})
+        weighed = experiment.weigh(chosen, tmp_path, seen, found, run_id=f"run-{len(counted)}")
+        counted.append(weighed.found["significance"]["n_trials"])
+    assert counted == [1, 1, 2]

@@ -85,7 +85,7 @@ def recipe(config: Config, bars: pl.DataFrame, forecasts: pl.DataFrame) -> dict[
     Parameters
     ----------
     bars
-        With `symbol` and `ts`: what the experiment was given.
+        With `symbol` and `ts`: what the experiment was given of members, as they were known at each bar.
     forecasts
         With `ts`.
     """
