@@ -108,6 +108,16 @@ def test_rolling_ic_is_the_correlation_of_the_last_years_dates() -> None:
     assert rolling_ic(outcomes(forecast, label), dates_a_year=298) == []
 
 
+def test_rolling_ic_leaves_out_what_was_not_known_at_a_windows_end() -> None:
+    random = np.random.default_rng(5)
+    forecast, label = random.normal(size=300), random.normal(size=300)
+    found = rolling_ic(outcomes(forecast, label, horizon=20), dates_a_year=250)
+    assert len(found) == 51
+    assert found[0]["ts"] == datetime(2020, 1, 1, tzinfo=UTC) + timedelta(days=249)
+    assert found[0]["ic"] == pytest.approx(np.corrcoef(forecast[:230], label[:230])[0, 1], abs=1e-12)
+    assert found[-1]["ic"] == pytest.approx(np.corrcoef(forecast[50:280], label[50:280])[0, 1], abs=1e-12)
+
+
 @pytest.mark.parametrize("horizon", [0, 5])
 def test_calibration_is_the_regression_that_statsmodels_fits(horizon: int) -> None:
     random = np.random.default_rng(6)

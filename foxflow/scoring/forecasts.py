@@ -80,21 +80,20 @@ def overlap(ts: NDArray[np.int64], label_end: NDArray[np.int64]) -> int:
 def rolling_ic(outcomes: pl.DataFrame, *, dates_a_year: int) -> list[dict[str, Any]]:
     """Return the IC of the outcomes known by the end of each of about 200 windows of a year: `ts` (its end), `ic`.
 
-    A window holds `dates_a_year` dates; without so many there is none. Outcomes have `ts`, `forecast` and `label`.
+    A window is of the forecasts of `dates_a_year` dates; without so many there is none. Outcomes have `ts`, `forecast`,
+    `label` and `label_end`: one that ends after the window is not in it.
     """
     rows = outcomes.drop_nulls(["forecast", "label"]).sort("ts")
     dates = rows["ts"].unique().sort()
     first = rows["ts"].search_sorted(dates, side="left").to_numpy()
     last = rows["ts"].search_sorted(dates, side="right").to_numpy()
-    forecast, outcome, ts = (
-        rows["forecast"].to_numpy(),
-        rows["label"].to_numpy(),
-        rows["ts"].dt.timestamp("us").to_numpy(),
-    )
+    forecast, outcome = rows["forecast"].to_numpy(), rows["label"].to_numpy()
+    ts, known_at = (rows[c].dt.timestamp("us").to_numpy() for c in ("ts", "label_end"))
     step = max((len(dates) - dates_a_year) // 200, 1)
     found = []
     for end in range(dates_a_year - 1, len(dates), step):
-        own = slice(int(first[end - dates_a_year + 1]), int(last[end]))
+        begin, stop = int(first[end - dates_a_year + 1]), int(last[end])
+        own = begin + np.flatnonzero(known_at[begin:stop] <= ts[stop - 1])
         ic = metrics.information_coefficient(forecast[own], outcome[own], ts[own], overlap=0)
         found.append({"ts": dates[end], "ic": ic.value})
     return found
