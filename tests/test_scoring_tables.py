@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 import statsmodels.api as sm
 
-from foxflow import metrics
+from foxflow import config, metrics
+from foxflow.portfolio import EQUITY_SCHEMA, FILL_SCHEMA, HELD_SCHEMA, Book
 from foxflow.scoring.forecasts import calibration, rolling_ic
-from foxflow.scoring.returns import exposure, monthly, worst_drawdowns
+from foxflow.scoring.returns import earned, exposure, monthly, worst_drawdowns
 
 
 def sessions(values: dict[str, float]) -> pl.DataFrame:
@@ -61,6 +62,18 @@ def test_a_fall_from_the_initial_cash_on_is_a_drawdown_too_and_a_rise_is_none() 
         (date(2024, 1, 1), date(2024, 1, 1), date(2024, 1, 2))
     ]
     assert worst_drawdowns(sessions({"2024-01-01": 100.0, "2024-01-02": 101.0}), initial=100.0) == []
+
+
+def test_the_maximum_drawdown_is_that_of_the_bars_not_of_the_sessions_closes() -> None:
+    first = datetime(2024, 1, 1, 12, tzinfo=UTC)
+    # Noon and midnight of three days: it falls by a fifth, and buy-and-hold by a tenth, between two closes.
+    equity, benchmark = [1e6, 1e6, 0.8e6, 1e6, 1.1e6, 1.2e6], [1e6, 1e6, 0.9e6, 1e6, 1e6, 1e6]
+    ts = [first + timedelta(hours=12 * i) for i in range(6)]
+    frame = pl.DataFrame({"ts": ts, "equity": equity, "benchmark": benchmark}, schema=EQUITY_SCHEMA)
+    book = Book(frame, FILL_SCHEMA.to_frame(), HELD_SCHEMA.to_frame(), FILL_SCHEMA.to_frame())
+    found = earned(config.load("returns", overrides=["data.calendar=24/7"]), book)
+    assert found["max_drawdown"] == pytest.approx(-0.2, rel=1e-12)
+    assert found["benchmark_max_drawdown"] == pytest.approx(-0.1, rel=1e-12)
 
 
 def test_exposure_counts_gross_and_net_of_each_bar() -> None:

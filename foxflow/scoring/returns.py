@@ -11,7 +11,7 @@ from foxflow.config import Config
 
 
 def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
-    """Return what the book earned and cost, per session of the calendar."""
+    """Return what the book earned and cost, per session of the calendar; drawdowns are of the equity at every bar."""
     cash = config.costs.initial_cash
     sessions = per_session(book.equity, config.data.calendar)
     year = bars.sessions_per_year(config.data.calendar)
@@ -23,19 +23,23 @@ def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
     return {
         "sharpe": ratio.value,
         "sharpe_ci95": [ratio.low, ratio.high],
-        "max_drawdown": float(metrics.drawdown(np.concatenate([[cash], equity])).min()),
+        "max_drawdown": _deepest(book.equity["equity"], initial=cash),
         "turnover": float(value / equity.mean() / (len(equity) / year)),
         "n_fills": len(book.fills),
         "total_return": float(equity[-1] / cash - 1),
         "benchmark_total_return": float(rival[-1] / cash - 1),
         "benchmark_sharpe": benchmark.value,
         "benchmark_sharpe_ci95": [benchmark.low, benchmark.high],
-        "benchmark_max_drawdown": float(metrics.drawdown(np.concatenate([[cash], rival])).min()),
+        "benchmark_max_drawdown": _deepest(book.equity["benchmark"], initial=cash),
         "information_ratio": active.value,
         "information_ratio_ci95": [active.low, active.high],
         "cost_total": cost,
         "sessions_per_year": year,
     }
+
+
+def _deepest(equity: pl.Series, *, initial: float) -> float:
+    return float(metrics.drawdown(np.concatenate([[initial], equity.to_numpy()])).min())
 
 
 def cost_share(cost: float, *, profit: float) -> float:
@@ -89,7 +93,7 @@ def monthly(sessions: pl.DataFrame, *, initial: float) -> list[dict[str, Any]]:
 
 
 def worst_drawdowns(sessions: pl.DataFrame, *, initial: float, n: int = 5) -> list[dict[str, Any]]:
-    """Return the `n` deepest falls from a highest equity, deepest first.
+    """Return the `n` deepest falls from a highest equity at the close of a session, deepest first.
 
     `start` is the session of the highest equity (the first session where that is the initial cash), `trough` that of
     the lowest, `end` the first back at the highest (None: not yet); `sessions` and `recovery_sessions` count from start

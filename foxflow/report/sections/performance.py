@@ -57,5 +57,7 @@ def drawdowns(summary: Summary) -> Part:
     if rows is None:
         return Part()
     if not rows:
-        return section("drawdowns", "Worst drawdowns", said("It never fell below an earlier high."))
-    return section("drawdowns", "Worst drawdowns", tables.drawdowns(rows))
+        only = "At no session's close was it below that of an earlier one."
+        return section("drawdowns", "Worst drawdowns", said(only))
+    note = "From one session's close to another's; between them it may have fallen further."
+    return section("drawdowns", "Worst drawdowns", tables.drawdowns(rows), note=note)
