@@ -126,6 +126,11 @@ def test_a_lead_that_can_be_luck_is_not_established() -> None:
 def test_costs_that_eat_a_quarter_of_the_profit_are_named() -> None:
     assert "Costs ate 25 % of the gross profit." in report.verdict(sample_summary(cost_share=0.25))
     assert not any("Costs ate" in said for said in report.verdict(sample_summary(cost_share=0.24)))
+    none = "No cost was charged: all that is said of it is before costs."
+    assert none in report.verdict(sample_summary(cost_total=0.0, cost_share=0.0))
+    assert none in report.verdict(sample_summary(cost_total=0.0, cost_share=None))
+    assert none not in report.verdict(sample_summary(cost_total=0.0, n_fills=0))
+    assert none not in report.verdict(sample_summary())
 
 
 def test_a_volatility_forecast_is_judged_against_the_best_other_forecaster() -> None:

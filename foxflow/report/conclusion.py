@@ -303,6 +303,8 @@ def _baseline(summary: Summary) -> str:
 def _costs(summary: Summary) -> str:
     if not summary.get("n_fills"):
         return ""
+    if summary.get("cost_total") == 0:
+        return "No cost was charged: all that is said of it is before costs."
     share = known(summary.get("cost_share"))
     if share is None:
         return "Before costs there was no profit either."
