@@ -21,6 +21,8 @@ from foxflow.scratch import scratch
 KEPT_DAYS = 30
 MOST_BYTES = 2 << 30
 MANIFEST = "manifest.json"
+# An entry that others replace and remove all the time is found whole sooner or later; a damaged one stays damaged.
+ATTEMPTS = 5
 
 
 def write(folder: Path, key: str, files: Mapping[str, bytes]) -> None:
@@ -63,11 +65,15 @@ def read(folder: Path, key: str) -> dict[str, bytes] | None:
         Where a file is missing or is not the one that was written.
     """
     path = folder / key
-    try:
-        found = _verified(path)
-    except DataError:
-        # It may have been replaced or removed while it was read.
-        found = _verified(path)
+    found = None
+    for attempt in range(ATTEMPTS):
+        try:
+            found = _verified(path)
+            break
+        except DataError:
+            # It may have been replaced or removed while it was read.
+            if attempt == ATTEMPTS - 1:
+                raise
     if found is not None:
         _touch(path)
     return found

@@ -45,6 +45,13 @@ def require(line: str) -> str:
         {value for item in part.split(",") for value in _item(line, item, name, low, high, is_alone=item == part)}
         for part, (name, low, high) in zip(parts, FIELDS, strict=True)
     ]
+    days, weekdays = values[2], {value % 7 for value in values[4]}
+    for part, other, is_full in ((parts[2], parts[4], len(days) == 31), (parts[4], parts[2], len(weekdays) == 7)):
+        if is_full and "*" not in (part, other):
+            raise ValueError(
+                f"cron = {line!r}: {part!r} is every day, and crons differ on whether {other!r} then restricts it; "
+                "expected * where every day is meant: write that"
+            )
     try:
         for alone in _alone(line):
             next(CronSim(alone, datetime(2000, 1, 1)))  # noqa: DTZ001  (a wall's clock has no zone)

@@ -112,7 +112,9 @@ def _roots(name: str) -> list[Path]:
 
 
 def _files(root: Path) -> list[Path]:
-    return [root] if root.is_file() else sorted(f for f in root.rglob("*") if f.is_file() and f.suffix != ".pyc")
+    """Return a root's files, without what Python and Numba compile of them while they run."""
+    found = [root] if root.is_file() else sorted(f for f in root.rglob("*") if f.is_file())
+    return [f for f in found if "__pycache__" not in f.parts and f.suffix != ".pyc"]
 
 
 def _sources(roots: tuple[tuple[str, Path], ...]) -> str:

@@ -76,3 +76,13 @@ def test_a_change_in_a_loose_package_or_module_is_another_code(tmp_path: Path, f
     path.write_text("# two")
     assert before == again
     assert code(tmp_path) != before
+
+
+def test_what_is_compiled_of_a_package_while_it_runs_is_no_other_code(tmp_path: Path) -> None:
+    (tmp_path / "loose").mkdir()
+    (tmp_path / "loose" / "__init__.py").write_text("# one")
+    before = code(tmp_path)
+    for name in ("kernel.py311.nbi", "kernel.py311.1.nbc"):
+        (tmp_path / "loose" / "__pycache__").mkdir(exist_ok=True)
+        (tmp_path / "loose" / "__pycache__" / name).write_bytes(b"compiled")
+    assert code(tmp_path) == before
