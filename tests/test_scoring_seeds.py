@@ -75,3 +75,22 @@ def test_capacity_leaves_out_amounts_that_buy_nothing(results: list[FoldResult],
     chosen = settings("costs.impact=0.1", "costs.initial_cash=5")
     found = scoring.score(chosen, pulled, [results], {}).metrics["sensitivity"]
     assert [row["initial_cash"] for row in found["capacity"]] == [5.0, 50.0, 500.0, 5000.0]
+
+
+def test_a_baseline_that_is_ruined_is_said_to_be_and_the_strategy_is_scored(
+    results: list[FoldResult], pulled: Market
+) -> None:
+    leaps = pl.when(pl.int_range(pl.len()) >= 300).then(2.5).otherwise(1.0)
+    risen = market.of(pulled.first.with_columns(pl.col("open", "high", "low", "close") * leaps))
+    chosen = settings("strategy.position_limit=1")
+    buys, sells = (
+        [replace(r, forecasts=r.forecasts.with_columns(forecast=pl.lit(side))) for r in results] for side in (1.0, -1.0)
+    )
+    alone = scoring.score(chosen, risen, [buys], {})
+    found = scoring.score(chosen, risen, [buys], {"ridge": sells})
+    rival = found.metrics.pop("baseline")
+    assert rival["sharpe"] is None
+    assert "is ruined" in rival["note"]
+    assert found.sessions.equals(alone.sessions)
+    (said,) = (s for s in report.verdict(found.metrics | {"model": "gru", "baseline": rival}) if "baseline" in s)
+    assert said.startswith("The ridge baseline could not be traded on the same folds: equity fell to ")

@@ -290,6 +290,8 @@ def _baseline(summary: Summary) -> str:
     """Return how the ridge model does on the same folds, by the Sharpe ratio."""
     rival = summary.get("baseline") or {}
     ours, theirs = known(summary.get("sharpe")), known(rival.get("sharpe"))
+    if rival.get("note"):
+        return f"The {rival['model']} baseline could not be traded on the same folds: {rival['note']}."
     if ours is None or theirs is None:
         return ""
     words = "ahead of" if ours > theirs else "not ahead of"

@@ -13,6 +13,7 @@ import polars as pl
 
 from foxflow import bars, endings, labels, portfolio, signals, state, volatility
 from foxflow.config import Config
+from foxflow.errors import DataError
 from foxflow.market import Market
 from foxflow.scoring.forecasts import by_age, calibration, judged, overlap, rolling_ic, with_references
 from foxflow.scoring.returns import cost_share, earned, exposure, monthly, per_session, worst_drawdowns
@@ -68,7 +69,13 @@ def score(
         Those of the models they are printed beside, by name.
     """
     every = [_judge(config, pulled, results) for results in seeds]
-    baseline = _judge(config, pulled, others[BASELINE]) if BASELINE in others else None
+    baseline, why_none = None, None
+    if BASELINE in others:
+        try:
+            baseline = _judge(config, pulled, others[BASELINE])
+        except DataError as e:
+            # A baseline that is ruined is no reason to lose the strategy.
+            why_none = str(e)
     first, results = every[0], seeds[0]
     book = replace(first.book, equity=_equities(config, every, baseline))
     sessions = per_session(book.equity, config.data.calendar)
@@ -83,7 +90,7 @@ def score(
         "cost_share": cost_share(mean["cost_total"], profit=mean["total_return"] * cash),
         "n_seeds": len(every),
         "seeds": [_seed(config.experiment.seed + i, each.metrics) for i, each in enumerate(every)],
-        "baseline": None if baseline is None else {"model": BASELINE, **_brief(baseline.metrics)},
+        "baseline": _rival(baseline, why_none) if BASELINE in others else None,
         "ages": by_age(with_references(config, pulled.first, first.outcomes), age),
         "calibration": calibration(first.outcomes),
         "rolling_ic": rolling_ic(first.outcomes, dates_a_year=dates_a_year),
@@ -146,6 +153,11 @@ _BRIEF = ("sharpe", "total_return", "max_drawdown", "ic", "ic_t")
 
 def _brief(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found[name] for name in _BRIEF}
+
+
+def _rival(baseline: _Judged | None, why_none: str | None) -> dict[str, Any]:
+    found = dict.fromkeys(_BRIEF) if baseline is None else _brief(baseline.metrics)
+    return {"model": BASELINE, **found, "note": why_none}
 
 
 def _seed(seed: int, found: Mapping[str, Any]) -> dict[str, Any]:
