@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -99,15 +100,11 @@ class Dataset:
 
     def table(self) -> Table:
         """Return the rows that count (weight above 0), by symbol and time."""
-        keep = [s.weight > 0 for s in self.series]
-        n_features = len(self.feature_names)
-        return Table(
-            np.concatenate(
-                [s.features[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty((0, n_features))]
-            ),
-            np.concatenate([s.label[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
-            np.concatenate([s.weight[k] for s, k in zip(self.series, keep, strict=True)] or [np.empty(0)]),
-        )
+        if not self.series:
+            return Table(np.empty((0, len(self.feature_names))), np.empty(0), np.empty(0))
+        weight = joined(self, "weight")
+        keep = weight > 0
+        return Table(joined(self, "features")[keep], joined(self, "label")[keep], weight[keep])
 
     def segments(self, length: int, burn_in: int) -> Segments:
         """Return stretches of `length` bars in which every row counts at most once.
@@ -177,17 +174,16 @@ class Scaler:
 
     def apply(self, data: Dataset) -> Dataset:
         """Return the data as a model reads them: scaled, clipped, a row of zeros where not valid."""
-        return replace(data, series=tuple(self._apply(s) for s in data.series))
-
-    def _apply(self, series: Series) -> Series:
+        if not data.series:
+            return data
+        # All symbols at once: many short arrays cost more in calls than in numbers.
+        scaled = joined(data, "features")
         # The gate looks at raw features: behind the clip an infinity would pass for a number.
-        raw = series.features
-        if not series.valid.all():
-            raw = np.where(series.valid[:, None], raw, self.median)
-        scaled = raw - self.median
+        scaled[~joined(data, "valid")] = self.median
+        scaled -= self.median
         scaled /= self.scale
         np.clip(scaled, -self.clip, self.clip, out=scaled)
-        return replace(series, features=scaled, label=(series.label - self.label_mean) / self.label_scale)
+        return _with(data, features=scaled, label=(joined(data, "label") - self.label_mean) / self.label_scale)
 
     def unscale(self, forecast: Floats) -> Floats:
         """Return a model's forecasts in the label's own units."""
@@ -284,6 +280,21 @@ class Parts:
     valid: Dataset
 
 
+def joined(data: Dataset, name: str) -> NDArray[Any]:
+    """Return an attribute of all series, one after the other, as a new array."""
+    return np.concatenate([getattr(s, name) for s in data.series])
+
+
+def _with(data: Dataset, **arrays: Any) -> Dataset:  # noqa: ANN401  (arrays)
+    """Return the data with other arrays, each of all series one after the other."""
+    series, start = [], 0
+    for s in data.series:
+        stop = start + len(s)
+        series.append(replace(s, **{name: array[start:stop] for name, array in arrays.items()}))
+        start = stop
+    return replace(data, series=tuple(series))
+
+
 def parts(data: Dataset, fold: Fold, *, warmup_bars: int) -> Parts:
     """Return the training and validation data of a fold, proven free of the test span.
 
@@ -312,19 +323,17 @@ def test_data(data: Dataset, fold: Fold, *, warmup_bars: int) -> Dataset:
 
     A symbol with fewer bars starts at its first one. The core keeps the forecasts of the test span only.
     """
-    blank = replace(data, series=tuple(_without_label(s) for s in data.series))
-    return _clipped(blank, lambda s: _with_context(s, fold.cut + 1, fold.test_end, warmup_bars))
+    return _without_label(_clipped(data, lambda s: _with_context(s, fold.cut + 1, fold.test_end, warmup_bars)))
 
 
 def seen(data: Dataset, *, cut: int) -> Dataset:
     """Return every bar up to the cut, without labels."""
-    blank = replace(data, series=tuple(_without_label(s) for s in data.series))
-    return _clipped(blank, lambda s: (0, int(np.searchsorted(s.ts, cut, side="right"))))
+    return _without_label(_clipped(data, lambda s: (0, int(np.searchsorted(s.ts, cut, side="right")))))
 
 
-def _without_label(series: Series) -> Series:
-    unknown_end = np.full(len(series), UNKNOWN_END)
-    return replace(series, label=np.full(len(series), np.nan), label_end=unknown_end, weight=np.zeros(len(series)))
+def _without_label(data: Dataset) -> Dataset:
+    n = sum(len(s) for s in data.series)
+    return _with(data, label=np.full(n, np.nan), label_end=np.full(n, UNKNOWN_END), weight=np.zeros(n))
 
 
 def _with_context(series: Series, start: int, end: int, context: int, oldest: int = 0) -> tuple[int, int]:
@@ -340,26 +349,21 @@ def _clipped(data: Dataset, bounds: Callable[[Series], tuple[int, int]]) -> Data
 
 def newest_label_end(data: Dataset) -> int:
     """Return the newest label_end of the rows that count (int64 us)."""
-    return max(int(s.label_end[s.weight > 0].max()) for s in data.series if s.weight.any())
+    return int(joined(data, "label_end")[joined(data, "weight") > 0].max())
 
 
 def span(data: Dataset) -> tuple[int, int]:
     """Return the first and last ts of the rows that count (int64 us)."""
-    times = np.concatenate([s.ts[s.weight > 0] for s in data.series])
+    times = joined(data, "ts")[joined(data, "weight") > 0]
     return int(times.min()), int(times.max())
 
 
 def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) -> Dataset:
-    masks = [
-        chosen(s.ts, s.label_end)
-        & s.valid
-        & np.isfinite(s.label)
-        & data.universe.decides_on(s.symbol, s.ts, as_of=fold.cut)
-        for s in data.series
-    ]
-    times, counts = np.unique(
-        np.concatenate([s.ts[m] for s, m in zip(data.series, masks, strict=True)]), return_counts=True
-    )
+    ts, label, label_end = (joined(data, name) for name in ("ts", "label", "label_end"))
+    mask = chosen(ts, label_end) & joined(data, "valid") & np.isfinite(label)
+    if data.universe.is_recorded:
+        mask &= np.concatenate([data.universe.decides_on(s.symbol, s.ts, as_of=fold.cut) for s in data.series])
+    times, index, counts = np.unique(ts[mask], return_inverse=True, return_counts=True)
     if not len(times):
         never = [
             name
@@ -377,20 +381,15 @@ def _counted(data: Dataset, fold: Fold, chosen: Callable[[Times, Times], Mask]) 
             f"lookback and a known label inside the training or validation span{_as_a_member(data)}; import more bars "
             "or raise [walk_forward] train"
         )
-    series = []
-    for s, mask in zip(data.series, masks, strict=True):
-        weight = np.zeros(len(s))
-        weight[mask] = counts.sum() / len(times) / counts[np.searchsorted(times, s.ts[mask])]
-        # A row that does not count keeps its features as context but shows no label.
-        series.append(
-            replace(
-                s,
-                weight=weight,
-                label=np.where(mask, s.label, np.nan),
-                label_end=np.where(mask, s.label_end, UNKNOWN_END),
-            )
-        )
-    return replace(data, series=tuple(series))
+    weight = np.zeros(len(ts))
+    weight[mask] = counts.sum() / len(times) / counts[index]
+    # A row that does not count keeps its features as context but shows no label.
+    return _with(
+        data,
+        weight=weight,
+        label=np.where(mask, label, np.nan),
+        label_end=np.where(mask, label_end, UNKNOWN_END),
+    )
 
 
 def _as_a_member(data: Dataset) -> str:

@@ -80,8 +80,13 @@ def find(kind: Kind, name: str) -> Any:  # noqa: ANN401  (a class that keeps the
             f"{unknown(kind.word, name, points)} (a {kind.word} is a package with an entry point in {kind.group})"
         )
     point = points[name]
-    with plugin_call(name, f"the import of {point.value} of {point.dist.name if point.dist else '?'}", kind=kind.word):
+    try:
         plugin = point.load()
+    except Exception:
+        # Here, because naming the distribution reads its metadata.
+        origin = point.dist.name if point.dist else "?"
+        with plugin_call(name, f"the import of {point.value} of {origin}", kind=kind.word):
+            raise
     missing = [m for m in kind.members if not hasattr(plugin, m)]
     if missing:
         raise PluginError(f"{kind.word} {name!r} lacks {', '.join(missing)}; see {kind.contract} for the contract")

@@ -87,10 +87,9 @@ def fit_fold(
         folder.mkdir(parents=True)
         with plugin_call(recipe.model, "save"):
             fitted.save(folder)
-    forecasts = _empty()
+    forecasts, counts = _empty(), dict[str, int]()
     if not fold.is_final:
-        forecasts = _out_of_sample(fitted, data, fold, name=recipe.model, fit=fit, forecaster=forecaster)
-    counts = dict(forecasts["symbol"].value_counts().iter_rows())
+        forecasts, counts = _out_of_sample(fitted, data, fold, name=recipe.model, fit=fit, forecaster=forecaster)
     result = FoldResult(
         **vars(fit),
         fold=fold,
@@ -206,8 +205,8 @@ def _require_history(fitted: Fitted, name: str) -> None:
 
 def _out_of_sample(
     fitted: Fitted, data: Dataset, fold: Fold, *, name: str, fit: Fit, forecaster: Forecaster | None
-) -> pl.DataFrame:
-    """Return the forecasts of the test span, in label units: valid bars of members that are warm."""
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Return the forecasts of the test span, in label units: valid bars of members that are warm; and their number."""
     scaler, warmup_bars = fit.scaler, fit.warmup_bars
     stream = dataset.test_data(data, fold, warmup_bars=warmup_bars)
     if forecaster is None:
@@ -215,7 +214,7 @@ def _out_of_sample(
     else:
         forecasts = _checked(forecaster(name, fitted, scaler, stream), stream, name)
     if not stream.series:
-        return _empty()
+        return _empty(), {}
     whole = {s.symbol: s.ts for s in data.series}
     columns = []
     for number, (series, forecast) in enumerate(zip(stream.series, forecasts, strict=True)):
@@ -225,10 +224,11 @@ def _out_of_sample(
         keep = warm & member & series.valid & fold.tests_on(series.ts)
         columns.append((np.full(int(keep.sum()), number), series.ts[keep], forecast[keep]))
     symbol, ts, forecast = _joined(stream, columns)
-    return pl.DataFrame(
+    frame = pl.DataFrame(
         {"symbol": symbol, "ts": ts, "fold": np.full(len(ts), fold.number, np.int32), "forecast": forecast},
         schema=FORECAST_SCHEMA,
     )
+    return frame, {s.symbol: len(kept[1]) for s, kept in zip(stream.series, columns, strict=True)}
 
 
 def _joined(data: Dataset, columns: Sequence[tuple[NDArray[Any], ...]]) -> tuple[Any, ...]:
