@@ -8,9 +8,9 @@ import pytest
 import statsmodels.api as sm
 
 from foxflow import config, metrics
-from foxflow.portfolio import EQUITY_SCHEMA, FILL_SCHEMA, HELD_SCHEMA, Book
+from foxflow.portfolio import EQUITY_SCHEMA, FILL_SCHEMA, GROSS_SCHEMA, HELD_SCHEMA, Book
 from foxflow.scoring.forecasts import calibration, rolling_ic
-from foxflow.scoring.returns import earned, exposure, monthly, worst_drawdowns
+from foxflow.scoring.returns import cost_share, earned, exposure, monthly, worst_drawdowns
 
 
 def sessions(values: dict[str, float]) -> pl.DataFrame:
@@ -70,10 +70,19 @@ def test_the_maximum_drawdown_is_that_of_the_bars_not_of_the_sessions_closes() -
     equity, benchmark = [1e6, 1e6, 0.8e6, 1e6, 1.1e6, 1.2e6], [1e6, 1e6, 0.9e6, 1e6, 1e6, 1e6]
     ts = [first + timedelta(hours=12 * i) for i in range(6)]
     frame = pl.DataFrame({"ts": ts, "equity": equity, "benchmark": benchmark}, schema=EQUITY_SCHEMA)
-    book = Book(frame, FILL_SCHEMA.to_frame(), HELD_SCHEMA.to_frame(), FILL_SCHEMA.to_frame())
+    gross = pl.DataFrame({"ts": ts, "gross": [1e6, 1e6, 0.9e6, 1.1e6, 1.2e6, 1.4e6]}, schema=GROSS_SCHEMA)
+    book = Book(frame, FILL_SCHEMA.to_frame(), HELD_SCHEMA.to_frame(), FILL_SCHEMA.to_frame(), gross=gross)
     found = earned(config.load("returns", overrides=["data.calendar=24/7"]), book)
     assert found["max_drawdown"] == pytest.approx(-0.2, rel=1e-12)
     assert found["benchmark_max_drawdown"] == pytest.approx(-0.1, rel=1e-12)
+    assert found["gross_return"] == pytest.approx(0.4, rel=1e-12)
+
+
+def test_the_share_of_costs_is_what_the_waterfall_loses() -> None:
+    assert cost_share(0.4, net=0.2) == pytest.approx(0.5)
+    # Costs made a loss of a profit; without a profit there is nothing to share.
+    assert cost_share(0.1, net=-0.1) == pytest.approx(2.0)
+    assert np.isnan(cost_share(-0.1, net=-0.2))
 
 
 def test_exposure_counts_gross_and_net_of_each_bar() -> None:

@@ -87,7 +87,7 @@ def score(
     found = {
         **mean,
         # Of the means: where one seed made no profit before costs, a mean of shares would deny that of all others.
-        "cost_share": cost_share(mean["cost_total"], profit=mean["total_return"] * cash),
+        "cost_share": cost_share(mean["gross_return"], net=mean["total_return"]),
         "n_seeds": len(every),
         "seeds": [_seed(config.experiment.seed + i, each.metrics) for i, each in enumerate(every)],
         "baseline": _rival(baseline, why_none) if BASELINE in others else None,

@@ -34,6 +34,7 @@ def earned(config: Config, book: portfolio.Book) -> dict[str, Any]:
         "information_ratio": active.value,
         "information_ratio_ci95": [active.low, active.high],
         "cost_total": cost,
+        "gross_return": float(book.gross["gross"][-1] / cash - 1),
         "sessions_per_year": year,
     }
 
@@ -42,10 +43,9 @@ def _deepest(equity: pl.Series, *, initial: float) -> float:
     return float(metrics.drawdown(np.concatenate([[initial], equity.to_numpy()])).min())
 
 
-def cost_share(cost: float, *, profit: float) -> float:
-    """Return what costs took of the profit before them, NaN where there was none; `profit` is what they left."""
-    gross = profit + cost
-    return cost / gross if gross > 0 else float("nan")
+def cost_share(gross: float, *, net: float) -> float:
+    """Return what is lost from gross to net profit, as in the waterfall, above 1 for a loss; NaN without a profit."""
+    return (gross - net) / gross if gross > 0 else float("nan")
 
 
 def per_session(equity: pl.DataFrame, calendar: str) -> pl.DataFrame:

@@ -40,7 +40,7 @@ def key_numbers(summary: Summary, book: Book) -> str:
         ("Costs", number(summary.get("cost_total"), 0), number(rival_cost, 0), NONE,
          "Of all kinds, in the prices' currency."),
         ("Costs / gross profit", percent(summary.get("cost_share")), NONE, NONE,
-         "What costs took of the profit; n/a: there was none."),
+         "What the waterfall loses from gross to net; n/a: no gross profit."),
         ("IC", _with_t(summary, "ic"), NONE, _with_t(other, "ic") if baseline else NONE,
          "Correlation of forecast and outcome; |t| below 1.96: may be luck."),
         ("Rank IC", _with_t(summary, "rank_ic"), NONE, NONE, "The same of ranks, so that outliers do not rule it."),
