@@ -1,9 +1,21 @@
 """Time of a walk-forward: foxflow beside the same job written plainly with vectorbt and scikit-learn.
 
-Ridge on 10 symbols over ten years of daily bars. Both sides make the features, fit every fold, forecast it and trade
-the forecasts in one portfolio; both have compiled and started what they need before they are timed, and agree in every
-forecast before they are. The cases run in turn, round after round, and the least time of each counts. The limits below
-must hold, or the exit status is 1.
+Ridge on 10 symbols over ten years of daily bars. Both sides are given bars and
+
+- make eight features and the label,
+- fit a robust scaler, a clip and a ridge in every fold on a rolling window less its newest fifth, and forecast,
+- trade the signs of the forecasts in one portfolio, with and without costs, and buy and hold the same symbols,
+- return the Sharpe ratio and the correlation of forecasts with outcomes.
+
+foxflow's side also proves that no label crosses a cut, scores every fold on its validation tail, checks every model's
+warm-up, and books every fill twice, by an account of its own and by vectorbt; it fits in two processes. The side by
+hand splits a frame of features and labels by `rolling_split` and fits a scikit-learn `Pipeline` per fold, in one
+process as such scripts do (numpy's own threads are left to it).
+
+Both have compiled and started what they need before they are timed, and agree in every forecast and the final equities
+before they are. The cases run in turn, round after round, and the least time of each counts. A whole run, with data
+checks, audit, ledger, sensitivity, report and release, is timed as well, without a limit. The limits below must hold,
+or the exit status is 1.
 """
 
 import argparse
@@ -109,10 +121,15 @@ def settings(n_folds: int) -> Config:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a side came to: forecasts `(n_times, n_symbols)` of the test spans, equity, its Sharpe ratio and the IC."""
+    """What a side came to: forecasts `(n_times, n_symbols)` of the test spans, equities, the Sharpe ratio and the IC.
+
+    `gross`: the equity without costs; `benchmark`: that of buy-and-hold at the same costs.
+    """
 
     forecasts: Floats
     equity: Floats
+    gross: Floats
+    benchmark: Floats
     sharpe: float
     ic: float
 
@@ -133,14 +150,16 @@ def by_foxflow(bars: pl.DataFrame, n_folds: int, pool: processes.Workers) -> Out
     label = np.column_stack([s.label[np.isin(s.ts, forecasts["ts"].dt.timestamp("us"))] for s in data.series])
     known = np.isfinite(label)
     ic = float(np.corrcoef(wide[known], label[known])[0, 1])
-    return Outcome(wide, equity, metrics.sharpe(returns, periods_per_year=365).value, ic)
+    free, rival = book.gross["gross"].to_numpy(), book.equity["benchmark"].to_numpy()
+    return Outcome(wide, equity, free, rival, metrics.sharpe(returns, periods_per_year=365).value, ic)
 
 
 def by_hand(bars: dict[str, pd.DataFrame], n_folds: int) -> Outcome:
     """Return the outcome of the same job written plainly: pandas, vectorbt's split and portfolio, scikit-learn."""
     import vectorbt as vbt
     from sklearn.linear_model import Ridge
-    from sklearn.preprocessing import RobustScaler
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, RobustScaler
 
     open_, high, low, close, volume = (bars[c] for c in ("open", "high", "low", "close", "volume"))
     log = np.log(close)
@@ -156,56 +175,62 @@ def by_hand(bars: dict[str, pd.DataFrame], n_folds: int) -> Outcome:
         "volume_ratio": np.log(volume / volume.rolling(20).mean()),
         "drawdown_60": (log - log.rolling(60).max()) / (volatility * np.sqrt(60)),
     }
-    rows = pd.concat(wide, axis=1).stack(level=1)
-    rows = rows.assign(label=(open_.shift(-1 - HORIZON) / open_.shift(-1) - 1).stack())
-    features, known = list(wide), rows.dropna()
+    label = open_.shift(-1 - HORIZON) / open_.shift(-1) - 1
+    table = pd.concat(wide | {"label": label}, axis=1, names=["feature", "symbol"])
     every, times = (N_BARS - TRAIN) // n_folds, close.index
-    numbers = pd.Series(np.arange(len(times)), index=times)
-    (_, train_sets), (_, test_sets) = numbers.vbt.rolling_split(
+    (learned, _), (ahead, test_times) = table.vbt.rolling_split(
         n=n_folds, window_len=TRAIN + every, set_lens=(every,), left_to_right=False
     )
-    found = []
-    for train, test in zip(train_sets, test_sets, strict=True):
-        # The newest fifth is held back, as foxflow does, and no label reaches into it.
-        n_train = len(train) - round(len(train) * VALIDATION) - EMBARGO - HORIZON - 1
-        learned = known.loc[train[0] : train[n_train - 1]]
-        scaler = RobustScaler().fit(learned[features])
-        # A clip, and units in which a normal feature varies by 1.
-        x, ahead = (
-            np.clip(1.349 * scaler.transform(r[features]), -CLIP, CLIP) for r in (learned, rows.loc[test[0] : test[-1]])
-        )
-        model = Ridge(alpha=PENALTY * len(x)).fit(x, learned["label"])
-        found.append(pd.Series(model.predict(ahead), index=rows.loc[test[0] : test[-1]].index))
-    forecasts = pd.concat(found).unstack()
-    targets = np.sign(forecasts) / N_SYMBOLS
+    # The newest fifth is held back, as foxflow does, and no label reaches into it.
+    n_train = TRAIN - round(TRAIN * VALIDATION) - EMBARGO - HORIZON - 1
+    features, found = list(wide), dict[int, pd.Series]()
+    for n in range(n_folds):
+        train = learned[n].iloc[:n_train].stack("symbol", future_stack=True).dropna()
+        test = ahead[n].set_axis(test_times[n]).stack("symbol", future_stack=True)
+        model = make_pipeline(
+            RobustScaler(),
+            # In units in which a normal feature varies by 1.
+            FunctionTransformer(lambda x: np.clip(1.349 * x, -CLIP, CLIP)),
+            Ridge(alpha=PENALTY * len(train)),
+        ).fit(train[features], train["label"])
+        found[n] = pd.Series(model.predict(test[features]), index=test.index)
+    forecasts = pd.concat(found.values()).unstack().rename_axis(index=close.index.name, columns=close.columns.name)
+    times = forecasts.index
+    everywhere = {
+        "close": close.loc[times],
+        "price": open_.loc[times],
+        "size_type": "targetpercent",
+        "init_cash": 1_000_000.0,
+        "group_by": True,
+        "cash_sharing": True,
+        "call_seq": "auto",
+        "freq": "1D",
+    }
+    costs = {"fees": 1e-4, "slippage": 2e-4}
     # Decided at the close, filled at the next open.
-    book = vbt.Portfolio.from_orders(
-        close.loc[forecasts.index],
-        size=targets.shift(1),
-        size_type="targetpercent",
-        price=open_.loc[forecasts.index],
-        fees=1e-4,
-        slippage=2e-4,
-        init_cash=1_000_000.0,
-        group_by=True,
-        cash_sharing=True,
-        call_seq="auto",
-        freq="1D",
-    )
-    equity = book.value().to_numpy()
-    both = pd.concat([pd.concat(found), known["label"]], axis=1, join="inner")
-    return Outcome(forecasts.to_numpy(), equity, float(book.sharpe_ratio()), float(both.corr().iloc[0, 1]))
+    targets = np.sign(forecasts).shift(1) / N_SYMBOLS
+    book = vbt.Portfolio.from_orders(size=targets, **costs, **everywhere)
+    gross = vbt.Portfolio.from_orders(size=targets, **everywhere)
+    bought = pd.DataFrame(np.nan, index=times, columns=targets.columns)
+    bought.iloc[1] = 1 / N_SYMBOLS
+    held = vbt.Portfolio.from_orders(size=bought, **costs, **everywhere)
+    equity, free, rival = (p.value().to_numpy() for p in (book, gross, held))
+    both = pd.concat([forecasts.stack(), label.stack()], axis=1, join="inner")
+    ic = float(both.corr().iloc[0, 1])
+    return Outcome(forecasts.to_numpy(), equity, free, rival, float(book.sharpe_ratio()), ic)
 
 
 def require_same(ours: Outcome, theirs: Outcome) -> None:
     """Exit where the two sides did not do the same job."""
     gap = np.abs(ours.forecasts - theirs.forecasts).max() / theirs.forecasts.std()
-    apart = abs(ours.equity[-1] / theirs.equity[-1] - 1)
+    pairs = ((getattr(side, name)[-1] for side in (ours, theirs)) for name in ("equity", "gross", "benchmark"))
+    apart = [abs(one / other - 1) for one, other in pairs]
     print(
         f"{ours.forecasts.size:,} forecasts, worst difference {gap:.1e} of their deviation; IC {ours.ic:.4f} and "
-        f"{theirs.ic:.4f}; Sharpe {ours.sharpe:.3f} and {theirs.sharpe:.3f}; final equity {apart:.2%} apart"
+        f"{theirs.ic:.4f}; Sharpe {ours.sharpe:.3f} and {theirs.sharpe:.3f}; final equity {apart[0]:.2%} apart, "
+        f"{apart[1]:.2%} without costs, {apart[2]:.2%} held"
     )
-    if not (gap <= SAME_FORECAST and apart <= SAME_EQUITY):
+    if not (gap <= SAME_FORECAST and max(apart) <= SAME_EQUITY):
         raise SystemExit("the two sides differ, so there is nothing to time")
 
 
@@ -254,14 +279,16 @@ def main() -> None:
             ratio = times["by hand"] / times["foxflow"]
             limit = f"   at least {RATIO}" if n_folds == 50 else ""
             print(f"{f'{n_folds} folds':34} {times['foxflow']:8.2f} s {times['by hand']:8.2f} s {ratio:8.2f}{limit}")
-            held &= n_folds != 50 or ratio >= RATIO
+            if n_folds == 50:
+                held &= ratio >= RATIO
+                by_hand_50 = times["by hand"]
             each.append(times["foxflow"] / n_folds)
         growth = each[-1] / each[0]
         print(f"{'ms a fold at 25, 50, 100 folds':34} {', '.join(f'{1e3 * e:.1f}' for e in each)}   grows {growth:.2f}")
         held &= growth <= LINEAR
     if asked.whole:
         seconds = time_whole(bars, 50)
-        print(f"{'the whole run, 50 folds':34} {seconds:8.2f} s {times['by hand']:8.2f} s {'':8}")
+        print(f"{'the whole run, 50 folds':34} {seconds:8.2f} s {by_hand_50:8.2f} s {by_hand_50 / seconds:8.2f}")
     if not held:
         sys.exit("a limit does not hold")
 
