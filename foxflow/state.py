@@ -107,6 +107,6 @@ def require_warm(forecast: Forecast, data: Dataset, *, warmup_bars: int, where: 
         raise PluginError(
             f"{where}: forecasts from a state re-warmed over {warmup_bars} bars differ from those of the carried state "
             f"by {found:.3f} of their standard deviation; expected at most {GAP_LIMIT}: raise [model] warmup_bars, or "
-            "shorten the model's memory"
+            "shorten the model's memory; where it should remember nothing, it may read later bars: `foxflow audit` says"
         )
     return found

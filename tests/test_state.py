@@ -226,7 +226,9 @@ def test_each_fit_is_measured_and_one_that_remembers_too_long_is_refused_before_
     monkeypatch.setattr(training.registry, "build", lambda *_: Average(0.9, 60))
     assert 0 < fit(data, fold).state_gap < 0.05
     monkeypatch.setattr(training.registry, "build", lambda *_: Average(0.9, 6))
-    with pytest.raises(PluginError, match=r"^model 'made up', fold 0: forecasts from a state re-warmed over 6 bars"):
+    with pytest.raises(
+        PluginError, match=r"^model 'made up', fold 0: .* re-warmed over 6 bars .*: `foxflow audit` says$"
+    ):
         training.fit_fold(data, fold, RECIPE, folder=tmp_path, progress=lambda *_: None)  # type: ignore[arg-type]
 
 
