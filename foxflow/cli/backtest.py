@@ -126,11 +126,11 @@ def _beside(summary: dict[str, Any]) -> list[dict[str, Any]]:
         rows.append(_row(f"Sharpe of {len(seeds)} seeds", each, None, "{}"))
     found = summary.get("significance")
     if found:
-        deflated = _number(found["deflated_sharpe"], "{:.1%}")
+        deflated = _probability(found["deflated_sharpe"])
         n = found["n_trials"]
         trials = f"{deflated} of {n} {'trial' if n == 1 else 'trials'}" if found["trials_known"] else "trials unknown"
         rows += [
-            _row("probabilistic Sharpe", found["psr"], None, "{:.1%}"),
+            _row("probabilistic Sharpe", _probability(found["psr"]), None, "{}"),
             _row("deflated Sharpe", trials, None, "{}"),
         ]
     lead = summary.get("versus_benchmark")
@@ -170,3 +170,14 @@ def _row(name: str, strategy: object, benchmark: object, form: str) -> dict[str,
 
 def _number(value: object, form: str) -> str:
     return "n/a" if value is None else form.format(value)
+
+
+def _probability(value: float | None) -> str:
+    """Return it in percent, never as certain, as the verdict does.
+
+    >>> _probability(0.5), _probability(0.99999), _probability(0.0), _probability(None)
+    ('50.0%', 'over 99.9%', 'under 0.1%', 'n/a')
+    """
+    if value is not None and not 0.001 <= value <= 0.999:
+        return "over 99.9%" if value > 0.999 else "under 0.1%"
+    return _number(value, "{:.1%}")
