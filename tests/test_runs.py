@@ -228,3 +228,15 @@ def test_a_comparison_is_printed_and_drawn_on_one_page_that_loads_nothing(tmp_pa
 )
 def test_the_ticks_of_growth_tell_each_other_apart(low: float, high: float, ticks: dict[str, Any]) -> None:
     assert comparison._ticks(pl.DataFrame({"a": [low, 1.0], "b": [None, high]})) == ticks
+
+
+@pytest.mark.parametrize(("a", "b", "told"), [(1, 10, True), (10, 10, False), (None, 10, False)])
+def test_deflated_ratios_of_two_states_of_the_ledger_are_said_not_to_compare(a: int | None, b: int, told: bool) -> None:
+    found = {
+        "returns": {"n_sessions_both": 5, "first_session": "2024-01-02", "last_session": "2024-01-08",
+                    "correlation": 0.5, "difference_t": None},
+        "numbers": [{"name": "n_trials", "a": a, "b": b, "difference": None}],
+        "notes": [],
+    }  # fmt: skip
+    said = comparison.sentences(found)
+    assert any(s.startswith("A was scored as one of 1 trials and B as one of 10:") for s in said) is told

@@ -68,7 +68,21 @@ def sentences(found: Found) -> list[str]:
         said.append(
             f"{lead}, with a t-statistic of {number(t)} (Newey-West, {returns['lags']} lags): the difference {told}."
         )
-    return [*said, *found["notes"]]
+    return [*said, *_trials(found), *found["notes"]]
+
+
+def _trials(found: Found) -> list[str]:
+    """Return why two deflated Sharpe ratios do not compare: each counts the trials that there were at its time."""
+    counts = next((row for row in found["numbers"] if row["name"] == "n_trials"), None)
+    a, b = (None, None) if counts is None else (known(counts["a"]), known(counts["b"]))
+    if a is None or b is None or a == b:
+        return []
+    return [
+        (
+            f"A was scored as one of {number(a, 0)} trials and B as one of {number(b, 0)}: their deflated Sharpe "
+            "ratios differ by that too, and do not say which is better."
+        )
+    ]
 
 
 def write(path: Path, found: Found, growth: pl.DataFrame) -> None:
