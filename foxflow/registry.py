@@ -41,8 +41,14 @@ def installed(kind: Kind = MODELS) -> dict[str, EntryPoint]:
         Where two distributions claim one name, naming both.
     """
     # Listing reads a file of every distribution; what was installed since shows in a folder's time.
-    folders = tuple((path, Path(path).stat().st_mtime_ns) for path in sys.path if Path(path).is_dir())
+    folders = tuple((path, _path(path).stat().st_mtime_ns) for path in sys.path if _path(path).is_dir())
     return dict(_listed(kind, entry_points, folders))
+
+
+# A path takes longer to make than to look at.
+@lru_cache(maxsize=256)
+def _path(path: str) -> Path:
+    return Path(path)
 
 
 @lru_cache(maxsize=8)
