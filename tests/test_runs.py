@@ -32,7 +32,7 @@ def foxflow(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_runs_are_listed_newest_first_and_broken_ones_are_named_and_left_out(tmp_path: Path) -> None:
     make_run(tmp_path, OLD, X, experiment="old")
-    make_run(tmp_path, NEW, X, experiment="new", significance={"deflated_sharpe": 0.75}, sharpe=None)
+    make_run(tmp_path, NEW, X, experiment="new", significance={"deflated_sharpe": 0.75, "n_trials": 4}, sharpe=None)
     # Of a version that wrote almost nothing.
     make_run(tmp_path, "renamed", X)
     (tmp_path / "runs" / "renamed" / "summary.json").write_text('{"run_id": "r"}')
@@ -46,6 +46,7 @@ def test_runs_are_listed_newest_first_and_broken_ones_are_named_and_left_out(tmp
     rows = json.loads(done.stdout)
     assert [row["run_id"] for row in rows] == [NEW, OLD, "r"]
     assert [row["deflated_sharpe"] for row in rows] == [0.75, None, None]
+    assert [row["n_trials"] for row in rows] == [4, None, None]
     assert [row["sharpe"] for row in rows] == [None, 1.824, None]
     assert [row["verdict"] for row in rows] == ["One thing.", "One thing.", None]
     warned = done.stderr.splitlines()
@@ -53,7 +54,7 @@ def test_runs_are_listed_newest_first_and_broken_ones_are_named_and_left_out(tmp
     for name in ("half", "list", "other", "empty"):
         assert any(line.startswith("warning: ") and f"runs/{name}/summary.json" in line for line in warned)
     table = foxflow("list", "--out", tmp_path).stdout
-    assert re.search(rf"{NEW} +│ new +│ ridge +│ 2024-01-02 to 2024-03-27 │ 2 +│ n/a +│ 0.75 +│ One thing.", table)
+    assert re.search(rf"{NEW} +│ new +│ ridge +│ 2024-01-02 to 2024-03-27 │ 2 +│ n/a +│ 0.75 +│ 4 +│ One thing.", table)
     assert done.returncode == 0
 
 

@@ -37,6 +37,7 @@ def runs_list(out: Path | None, as_json: bool) -> None:
             "folds": row["n_folds"],
             "Sharpe": _number(row["sharpe"]),
             "deflated": _number(row["deflated_sharpe"]),
+            "of trials": row["n_trials"],
             "verdict": row["verdict"],
         }
         for row in rows

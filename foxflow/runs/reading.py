@@ -60,8 +60,8 @@ def read(folder: Path) -> Run:
 def listed(home: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a row for each run under a home folder, the newest first, and what is broken about the others.
 
-    A row has run_id, experiment, model, first_ts, last_ts, n_folds, sharpe, deflated_sharpe and verdict (its first
-    sentence); None where a run of an older version does not say.
+    A row has run_id, experiment, model, first_ts, last_ts, n_folds, sharpe, deflated_sharpe, n_trials (how many the
+    ledger knew when that was worked out) and verdict (its first sentence); None where a run does not say.
     """
     rows, broken = [], []
     for folder in _folders(home):
@@ -71,11 +71,13 @@ def listed(home: Path) -> tuple[list[dict[str, Any]], list[str]]:
             broken.append(str(e))
             continue
         summary = run.summary
+        luck = summary.get("significance") or {}
         rows.append(
             {
                 **{k: summary.get(k) for k in ("run_id", "experiment", "model", "first_ts", "last_ts", "n_folds")},
                 "sharpe": summary.get("sharpe"),
-                "deflated_sharpe": (summary.get("significance") or {}).get("deflated_sharpe"),
+                "deflated_sharpe": luck.get("deflated_sharpe"),
+                "n_trials": luck.get("n_trials"),
                 "verdict": next(iter(summary.get("verdict") or []), None),
             }
         )
