@@ -58,9 +58,12 @@ def test_costs_of_seeds_are_set_against_the_profit_of_all(
     results: list[FoldResult], pulled: Market, other: float
 ) -> None:
     found = of_seeds(results, pulled, 1.0, 1.0, other).metrics
-    gross = np.mean([s["total_return"] * 1e6 + s["cost_total"] for s in found["seeds"]])
+    seeds = [foretold(results, pulled, factor) for factor in (1.0, 1.0, other)]
+    free = settings("experiment.n_seeds=3", "costs.fee_bps=0", "costs.half_spread_bps=0")
+    without = scoring.score(free, pulled, seeds, {}).metrics["seeds"]
+    gross, net = (np.mean([s["total_return"] for s in rows]) for rows in (without, found["seeds"]))
     assert gross > 0
-    assert found["cost_share"] == pytest.approx(np.mean([s["cost_total"] for s in found["seeds"]]) / gross, rel=1e-12)
+    assert found["cost_share"] == pytest.approx((gross - net) / gross, rel=1e-9)
     assert "Before costs there was no profit either." not in report.verdict(found | {"model": "ridge"})
 
 

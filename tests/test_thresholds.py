@@ -62,6 +62,7 @@ def tail(
     cut = start + n_days + horizon
     fold = Fold(
         number=number,
+        train_start=us(0),
         train_limit=us(start - 1),
         valid_start=us(start),
         valid_limit=us(cut),
