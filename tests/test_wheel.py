@@ -41,4 +41,10 @@ def test_the_embedded_experiment_runs_from_a_wheel_in_an_empty_folder(tmp_path: 
     summary = json.loads(done.stdout)
     assert summary["n_folds"] == 11
     assert (empty / summary["report"]).is_file()
-    assert {p.name for p in (empty / "data").iterdir()} == {"sample.duckdb", "runs", "releases"}
+    assert {p.name for p in (empty / "data").iterdir()} == {
+        "sample.duckdb",
+        "ledger.sqlite",
+        "folds",
+        "runs",
+        "releases",
+    }
