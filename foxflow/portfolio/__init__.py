@@ -119,13 +119,9 @@ def run(
         bars, decided=positions["ts"], execution=execution, costs=costs, endings=endings, rolls=rolls, factors=factors
     )
     target = to_wide(positions, "position", at.times, at.symbols)
+    decided, how = _without_a_bar(target, at), _terms(at, execution, bar=bar, calendar=calendar)
     exits = np.isfinite(to_wide(positions.filter(pl.col("signal").is_null()), "position", at.times, at.symbols))
-    decided = _without_a_bar(target, at)
     weights = benchmark.equal_weights(at, np.isfinite(target) & ~exits, exits)
-    how: dict[str, Any] = {
-        "due": due(at.times, execution, bar=bar, calendar=calendar),
-        "at_open": execution.fill == "next_open",
-    }
     ours = account(at, target, decided, band=band, costs=costs, gross_limit=gross_limit, **how)
     rival = account(at, weights, weights == 0, band=0.0, costs=costs, gross_limit=1.0, **how)
     gross = account(at, target, decided, band=band, costs=costs.without(), gross_limit=gross_limit, **how)
@@ -171,16 +167,8 @@ def replay(
         bars, decided=positions["ts"], execution=execution, costs=costs, endings=endings, rolls=rolls, factors=factors
     )
     target = to_wide(positions, "position", at.times, at.symbols)
-    ours = account(
-        at,
-        target,
-        _without_a_bar(target, at),
-        due=due(at.times, execution, bar=bar, calendar=calendar),
-        band=band,
-        costs=costs,
-        gross_limit=gross_limit,
-        at_open=execution.fill == "next_open",
-    )
+    decided, how = _without_a_bar(target, at), _terms(at, execution, bar=bar, calendar=calendar)
+    ours = account(at, target, decided, band=band, costs=costs, gross_limit=gross_limit, **how)
     fills, charged = charges.charged(at, ours, costs)
     return Replay(
         pl.DataFrame({"ts": at.times, "equity": ours.equity}),
@@ -188,6 +176,14 @@ def replay(
         len(fills),
         _most_participation(at, ours),
     )
+
+
+def _terms(at: Prices, execution: Backtest, *, bar: str | None, calendar: str | None) -> dict[str, Any]:
+    """Return when and where orders meet the market: keyword arguments of `account`."""
+    return {
+        "due": due(at.times, execution, bar=bar, calendar=calendar),
+        "at_open": execution.fill == "next_open",
+    }
 
 
 def _most_participation(at: Prices, account: Account) -> float | None:
