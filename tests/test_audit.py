@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -14,7 +15,8 @@ import tomli_w
 from audit_samples import daily, document, experiment, quarter_hours, splits_of, stored, volatility
 from click.testing import CliRunner
 
-from foxflow import audit, bars, market
+from foxflow import audit, bars, dataset, market
+from foxflow import experiment as experiments
 from foxflow.audit import folds, models, samples
 from foxflow.audit.trading import attack_trading
 from foxflow.bars import PRICES
@@ -281,3 +283,12 @@ def test_shares_sold_short_for_good_after_the_last_forecast_ruin_no_attack(days:
     with pytest.raises(DataError, match="the strategy is ruined"):
         trading.trade(config, soaring, plan)
     assert attack_trading(config, soaring, short)
+
+
+def test_the_audits_samples_are_known_as_late_as_the_runs(days: Path) -> None:
+    config = returns(1)()
+    pulled = replace(market.pull(config, days), delays={"AAA": timedelta(hours=7)})
+    made = samples.build(config, pulled.first, pulled.universe, pulled.delays)
+    run = experiments.build_dataset(config, pulled.first, pulled.universe, pulled.delays)
+    assert dataset.known_times(made).tolist() == dataset.known_times(run).tolist()
+    assert (dataset.known_times(made) > dataset.bar_times(made)).any()

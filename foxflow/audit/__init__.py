@@ -66,7 +66,7 @@ def full(config: Config, store: Path) -> Audit:
     """
     started = time.monotonic()
     pulled = market.pull(config, store)
-    data = samples.build(config, pulled.first, pulled.universe)
+    data = samples.build(config, pulled.first, pulled.universe, pulled.delays)
     checks = reading.attack(config, pulled, store, n=FULL_CUTS, in_part=False)
     checks += _without_fit(config, pulled, data, full=True)
     checks += _with_fits(config, pulled, data)

@@ -1,6 +1,7 @@
 """Attacks on features: whatever later bars become, a feature stays what it was."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 
 import numpy as np
 import polars as pl
@@ -32,8 +33,13 @@ FULL_MOMENTS = 50
 IMPULSES = (0.1, 0.4, 0.7, 0.95)
 
 
-def build(config: Config, bars: pl.DataFrame, universe: Universe = EVERYTHING) -> Dataset:
-    """Return the samples of adjusted bars as the experiment makes them."""
+def build(
+    config: Config,
+    bars: pl.DataFrame,
+    universe: Universe = EVERYTHING,
+    delays: Mapping[str, timedelta] | None = None,
+) -> Dataset:
+    """Return the samples of adjusted bars as the experiment makes them; `delays` as in `Dataset`."""
     return dataset.build(
         bars,
         feature_names=config.features.names,
@@ -41,6 +47,7 @@ def build(config: Config, bars: pl.DataFrame, universe: Universe = EVERYTHING) -
         horizon=config.label.horizon,
         bar=config.data.bar,
         universe=universe,
+        delays=delays,
     )
 
 
